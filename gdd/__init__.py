@@ -2,8 +2,8 @@
 
 from gdd.base.checks import GddError
 from gdd.estimator import DeepDeconvolution, load
+from gdd.inference.deconvolution import infer
 from gdd.inference.deformations import Deformations
-from gdd.inference.infer import infer
 from gdd.model.spec import (
     CALTECH101,
     FACES,

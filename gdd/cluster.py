@@ -37,11 +37,10 @@ from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
 from gdd.base.compiling import on_threads
 from gdd.base.files import user_path
-from gdd.inference import fixed_dictionary
-from gdd.inference import infer as new_images
+from gdd.inference import deconvolution
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import Shard
-from gdd.results import map_images, of_images
+from gdd.results import map_images, select_images
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, refine_layers
@@ -271,12 +270,10 @@ class ShardProgress:
 
     reached = "", 0, 0
 
-    def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:
-        """Begin a chain."""
+    def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:  # noqa: D102
         self.reached = stage, done, sweeps
 
-    def step(self, **_) -> None:
-        """Count a sweep."""
+    def step(self, **_) -> None:  # noqa: D102
         stage, done, sweeps = self.reached
         self.reached = stage, done + 1, sweeps
 
@@ -303,7 +300,7 @@ def run_shard(
         trained = pretrain_layers(data, model, chain, folder, progress)
         if refine is not None:
             trained = refine_layers(data, trained.model, refine, refinement, trained, folder, progress)
-        return of_images(trained, slice(max(0, min(keep - first, len(data.images)))))
+        return select_images(trained, slice(max(0, min(keep - first, len(data.images)))))
 
 
 @contextmanager
@@ -341,18 +338,14 @@ def infer(
 ) -> xr.Dataset:
     """`gdd.infer` on all workers, one task per batch of images, with the same bits.
 
-    Parameters
-    ----------
-    trained, atoms, **options : as of `gdd.infer`; ``first_image`` too
-    images : (image, plane, row, col), as of `learn`
     folder : readable by all: each task writes its maps there, over those of an earlier call; the Dataset reads them on
         demand, and the driver holds none. Every call needs its own folder
-    client : None: the current one
     """
     first_image = check_whole("first_image", first_image, 0)
     folder = None if folder is None else user_path("folder", folder, folder=True)
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
-    work, client, futures = partial(new_images.infer, _without_images(trained), atoms, **options), current(client), []
+    work = partial(deconvolution.infer, _without_images(trained), atoms, **options)
+    client, futures = current(client), []
     for start in range(0, count_images(images), BATCH):
         batch, number = slice(start, start + BATCH), first_image + start
         path = None if folder is None else folder / f"images-{number:012d}.nc"
@@ -374,18 +367,6 @@ def _infer_batch(work: Callable, images: Images, first_image: int, path: Path | 
     except files.UNWRITABLE as error:
         raise GddError(f"folder: cannot write {path} ({error}); free space or name another folder") from error
     return str(path)
-
-
-def infer_layers(
-    fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
-) -> tuple[xr.Dataset, ...]:
-    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, one task per batch of images; the same bits."""
-    client, work = current(client), partial(fixed_dictionary.infer_layers, _without_images(fitted))
-    futures = [
-        client.submit(_run_alone, work, images[n : n + BATCH], burn_in, collect, seed, first_image=n, pure=False)
-        for n in range(0, count_images(images), BATCH)
-    ]
-    return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(futures), strict=True))
 
 
 def _without_images(trained: Pretrained | Refined) -> Pretrained | Refined:
@@ -411,10 +392,7 @@ def _run_alone(work: Callable, *arguments, **options):
 
 
 def each(work: Callable, tasks: Iterable[tuple], client: Client | None = None) -> Iterator[Any]:
-    """Yield ``work(*task)`` of every task in order, each when it is done; other workers repeat a lost worker's tasks.
-
-    ``work`` and the tasks must be picklable.
-    """
+    """Yield ``work(*task)`` of every task in order, when it is done; other workers repeat a lost worker's tasks."""
     futures = [current(client).submit(_run_alone, work, *task, pure=False) for task in tasks]
     try:
         for future in futures:

@@ -32,9 +32,8 @@ from gdd.base.checks import (
     warn_of_scale,
 )
 from gdd.base.files import user_path
-from gdd.inference.deconvolution import along_images
+from gdd.inference.deconvolution import along_images, infer
 from gdd.inference.generation import resample_top
-from gdd.inference.infer import infer
 from gdd.layout import Scale, as_images, find_layout, from_means, scaled_data
 from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
@@ -42,8 +41,9 @@ from gdd.model.state import EMPTY, JointLocal
 from gdd.one_step import OneStepFeatures
 from gdd.projection import project, render_projected
 from gdd.results import Trained
-from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, validate_data
+from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, training_digest, validate_data
 from gdd.sampler.refine import Refined, refine_layers
+from gdd.sampler.sweep import passes_on
 from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
 #: parameters that files of earlier versions name, and that change nothing of a model of one chain
@@ -57,9 +57,9 @@ class DeepDeconvolution(ImageTransformer):
     atoms to the pixels. ``transform`` explains new images by these, in one deconvolution: its features are the
     posterior mean of the maps S, one number for each atom and place. ``inverse_transform`` adds the atoms up again.
 
-    Its features are for looking at: the parts of an image, what is missing in it, pictures rebuilt or drawn. To
-    classify images use `gdd.OneStepFeatures`, whose features are the same at every call, cost far less and tell classes
-    apart better. Here a feature is the mean of a chain, and another seed gives another (book, your-images).
+    Its features are for looking at: the parts of an image, what is missing in it, pictures rebuilt or drawn. A feature
+    is the mean of a chain, and another seed gives another. To classify images use `gdd.OneStepFeatures`, whose features
+    cost far less and tell classes apart better (book, your-images).
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ class DeepDeconvolution(ImageTransformer):
         fits begin beside it
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
-    device : "cpu", or "cuda" to learn layers and explain images on an NVIDIA graphics processor, with the same chains
-        to rounding; refinement and projection stay on the processor
+    device : "cpu", or "cuda" to learn and to explain images on an NVIDIA graphics processor, with the same chains to
+        rounding; draws of atoms and projection stay on the processor
     verbose : whether to show progress, in a notebook or where there is a terminal
 
     Attributes
@@ -131,7 +131,8 @@ class DeepDeconvolution(ImageTransformer):
 
     def _learn(self, X) -> None:
         self._forget()
-        pretrain, refine, _ = (self._lengths(name) for name in ("pretrain", "refine", "infer"))
+        pretrain, _ = (sweeps_of(name, getattr(self, name)) for name in ("pretrain", "infer"))
+        refine = None if self.refine is None else sweeps_of("refine", self.refine)
         self._folder()  # refused before any work
         array = self._checked(X, reset=True)
         self.layout_ = find_layout(array, self.image_size, self._model_size(), isinstance(X, xr.DataArray))
@@ -144,20 +145,21 @@ class DeepDeconvolution(ImageTransformer):
         warn_of_scale(data.images, noise.fixed)
         if refine is not None:
             RefinementSpec().check_model(self.model_)
-        with self._threads(), self._unfinished(data) as folder:
-            chain = ChainSpec(*pretrain, self.seed_)
-            with Bar(chain.sweeps * len(self.model_.layers), self.verbose) as bar:
-                self.chain_ = pretrain_layers(data, self.model_, chain, folder, bar, device=self.device)
-            self.traces_, self.kept_ = traces_of(self.chain_), chain.collect
-            if refine is not None:
-                chain = ChainSpec(*refine, self.seed_)
-                with Bar(chain.sweeps, self.verbose) as bar:
-                    self.chain_ = refine_layers(
-                        data, self.chain_.model, chain, RefinementSpec(), self.chain_, folder, bar
-                    )
-                self.traces_, self.kept_ = self.traces_ | traces_of(self.chain_), chain.collect
+            passes_on(self.device, self.model_.shapes(), data, joint=True)  # refused before any work
         with self._threads():
-            self.atoms_ = project(self.chain_)
+            with self._unfinished(data) as folder:
+                chain = ChainSpec(*pretrain, self.seed_)
+                with Bar(chain.sweeps * len(self.model_.layers), self.verbose) as bar:
+                    trained = pretrain_layers(data, self.model_, chain, folder, bar, device=self.device)
+                self.traces_ = traces_of(trained)
+                if refine is not None:
+                    chain = ChainSpec(*refine, self.seed_)
+                    with Bar(chain.sweeps, self.verbose) as bar:
+                        trained = refine_layers(
+                            data, trained.model, chain, RefinementSpec(), trained, folder, bar, self.device
+                        )
+                    self.traces_ |= traces_of(trained)
+            self.chain_, self.kept_, self.atoms_ = trained, chain.collect, project(trained)
 
     @classmethod
     def from_chain(cls, trained: Trained, images: np.ndarray | xr.DataArray, chain: ChainSpec) -> DeepDeconvolution:
@@ -174,12 +176,6 @@ class DeepDeconvolution(ImageTransformer):
         GddError
             Images other than those of the chain, or of other sizes; another number of sweeps than its last stage had; a
             chain of a file, which has no images to project by.
-
-        Notes
-        -----
-        *Source:* none in the paper; its steps put together.
-        *Departs:* nothing is scaled.
-        *Checked:* tests/test_estimator.py (a chain of the same images and seed as a fit).
         """
         check_kind("trained", trained, (Pretrained, Refined))
         check_kind("chain", chain, ChainSpec)
@@ -203,7 +199,7 @@ class DeepDeconvolution(ImageTransformer):
     def transform(self, X) -> np.ndarray:
         """Features (image, feature): posterior means of the maps, atom by atom, row by row, in the model's units."""
         check_is_fitted(self)
-        return self._features(self._checked(X, reset=False))
+        return flat_means(self._deconvolve(self._checked(X, reset=False)))
 
     def deconvolve(self, X) -> xr.Dataset:
         """Maps of images with their axes named, as `gdd.infer` returns them, in the units of the model.
@@ -214,14 +210,9 @@ class DeepDeconvolution(ImageTransformer):
         check_is_fitted(self)
         return self._deconvolve(self._checked(X, reset=False)).assign_coords(along_images(X))
 
-    def _features(self, array: np.ndarray) -> np.ndarray:
-        """`transform` of images that have been checked."""
-        maps = self._deconvolve(array)["mean"].values
-        return maps.reshape(len(maps), -1)
-
     def _deconvolve(self, array: np.ndarray) -> xr.Dataset:
         """`deconvolve` of images that have been checked."""
-        burn_in, collect = self._lengths("infer")
+        burn_in, collect = sweeps_of("infer", self.infer)
         data = self._scaled(array)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
         with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
@@ -239,8 +230,8 @@ class DeepDeconvolution(ImageTransformer):
         """
         check_is_fitted(self)
         features = as_finite(check_array(X, dtype=np.float32), (IMAGE, FEATURE), "X")
-        if features.shape[1] != (wanted := prod(self._map_shape)):
-            raise GddError(f"X: {features.shape[1]} features given; {wanted} are needed")
+        if features.shape[1] != (needed := prod(self._map_shape)):
+            raise GddError(f"X: {features.shape[1]} features given; {needed} are needed")
         maps = features.reshape(len(features), *self._map_shape)
         images = render_projected(self.atoms_.values, maps, self.model_.stride, self.model_.image_size)
         return self.layout_.restore(self.scale_.backward(images))
@@ -256,7 +247,7 @@ class DeepDeconvolution(ImageTransformer):
         spread = from_means(images)
         if not np.abs(spread).max() > LEAST_CONTRAST**2 * np.nanmax(np.abs(images), initial=0):
             raise GddError("X: every plane is constant, so there is no variance to explain; give images with contrast")
-        rebuilt = self.layout_.arrange(self.inverse_transform(self._features(array)))
+        rebuilt = self.layout_.arrange(self.inverse_transform(flat_means(self._deconvolve(array))))
         return float(1 - np.nansum((images - rebuilt) ** 2) / np.nansum(spread**2))
 
     def sample(self, n: int = 1, random_state=None) -> np.ndarray:
@@ -272,9 +263,9 @@ class DeepDeconvolution(ImageTransformer):
         top = (chain.layers[-1] if isinstance(chain, Pretrained) else chain).state.local
         maps = unpool(top.z, top.w, shape.map_size, shape.block)
         fitted = JointLocal((), np.where(maps != 0, 0, EMPTY), maps, np.ones(1))
-        some = np.zeros(count, int)
-        drawn = resample_top(fitted._replace(z=fitted.z[some], w=maps[some]), fitted, np.random.default_rng(seed))
-        return self.inverse_transform(drawn.w.reshape(len(some), -1))
+        copies = fitted._replace(z=np.repeat(fitted.z[:1], count, 0), w=np.repeat(maps[:1], count, 0))
+        drawn = resample_top(copies, fitted, np.random.default_rng(seed))
+        return self.inverse_transform(drawn.w.reshape(count, -1))
 
     # ---- what was learned
 
@@ -329,8 +320,9 @@ class DeepDeconvolution(ImageTransformer):
     def plot_reconstruction(self, X, ax: Axes | None = None, count: int = 8) -> Axes:
         """Images above the same rebuilt from their features; see `gdd.plot.plot_reconstruction`."""
         check_is_fitted(self)
-        some = self._checked(X, reset=False)[: check_whole("count", count, 1)]
-        images, rebuilt = map(self.layout_.arrange, (some, self.inverse_transform(self._features(some))))
+        array = self._checked(X, reset=False)[: check_whole("count", count, 1)]
+        rebuilt = self.inverse_transform(flat_means(self._deconvolve(array)))
+        images, rebuilt = map(self.layout_.arrange, (array, rebuilt))
         return plot.plot_reconstruction(images, rebuilt, ax)
 
     def plot_trace(self, name: str = "log_joint", stage: str | int | None = None, ax: Axes | None = None) -> Axes:
@@ -359,11 +351,6 @@ class DeepDeconvolution(ImageTransformer):
     def _map_shape(self) -> tuple[int, int, int]:
         return (len(self.atoms_), *self.model_.shapes()[-1].map_size)
 
-    def _lengths(self, name: str) -> tuple[int, int] | None:
-        """Sweeps of a chain that a parameter gives; None if there is none."""
-        pair = getattr(self, name)
-        return None if pair is None and name == "refine" else sweeps_of(name, pair)
-
     def _model_size(self) -> tuple[int, int, int] | None:
         check_kind("model", self.model, (ModelSpec, type(None)))
         return None if self.model is None else (self.model.planes, *self.model.image_size)
@@ -387,10 +374,15 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
         raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error
 
 
+def flat_means(codes: xr.Dataset) -> np.ndarray:
+    """Features (image, feature) of a deconvolution: its posterior means in one row."""
+    return codes["mean"].values.reshape(codes.sizes[IMAGE], -1)
+
+
 def saved(model: DeepDeconvolution) -> xr.Dataset:
     """Return all that a file holds of a fitted model."""
     attrs = model._attributes(model=model.model and asdict(model.model)) | {
-        "kept": model.kept_, "images_sha256": results.digest_of_images(model.chain_),
+        "kept": model.kept_, "images_sha256": training_digest(model.chain_),
         "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in model.traces_.items()}),
     }
     return model.to_dataset().merge(results.last_arrays(model.chain_)).assign_attrs(attrs)

@@ -26,10 +26,6 @@ COLOURS = (1, 3, 4)
 LEAST_SIDE = 8
 #: raw pixels beyond it overflow even in double precision once a median is subtracted
 LARGEST_RAW = 1e300
-#: how much larger or smaller than in the fit new pixels may be without a warning
-LARGEST_FACTOR = 10.0
-#: so few pictures may all be dull
-FEW = 10
 
 
 class ImageLayout(NamedTuple):
@@ -108,20 +104,12 @@ def find_layout(
     images: np.ndarray, image_size: Size | None = None, model_size: tuple[int, int, int] | None = None,
     labelled: bool = False,
 ) -> ImageLayout:
-    """Find the layout of an array of images by its shape.
+    """Find the layout of an array of images by its shape; GddError where that would be a guess.
 
-    Parameters
-    ----------
     images : (image, row, col), (image, plane, row, col), (image, row, col, plane) or (image, feature)
     image_size : (row, col) of flat images; None: signals of one row, unless ``model_size`` fits
     model_size : (plane, row, col) of a model's images
     labelled : whether the axes had names, so that they are (image, row, col) or (image, plane, row, col) for certain
-
-    Raises
-    ------
-    GddError
-        Another number of axes; four of which either the second or the last may be the planes; flat images that are not
-        of this size, or in colour. Their order would be a guess.
     """
     if image_size is not None:
         image_size = check_pair("image_size", image_size)
@@ -168,8 +156,8 @@ def _first_or_last(first: ImageLayout, image_size: Size | None, model_size: tupl
 def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, int, int] | None) -> ImageLayout:
     """ImageLayout of flat images of so many numbers each; the sizes as of `find_layout`."""
     if image_size is not None:
-        size, (planes, left) = image_size, divmod(features, prod(image_size))
-        if left:
+        size, (planes, remainder) = image_size, divmod(features, prod(image_size))
+        if remainder:
             raise GddError(f"image_size: {image_size} given; flat images of {features} numbers are not of that size")
     elif model_size is not None and prod(model_size) == features:
         planes, *size = model_size
@@ -185,9 +173,8 @@ def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, 
 
 def scale_of(images: np.ndarray) -> Scale:
     """Median of every plane, and the unit in which pixels have the root mean square `PIXEL_RMS`; NaN is left out."""
-    unseen = np.isnan(images).all(axis=(0, 2, 3))
-    if unseen.any():
-        raise GddError(f"images: plane {int(unseen.argmax())} has no pixel but NaN in any image; leave that plane out")
+    if (hidden := np.isnan(images).all(axis=(0, 2, 3))).any():
+        raise GddError(f"images: plane {int(hidden.argmax())} has no pixel but NaN in any image; leave that plane out")
     centre = np.nanmedian(images, axis=(0, 2, 3)).astype(float)
     moved = images.astype(float) - centre[:, None, None]
     power = np.ldexp(1.0, np.frexp(np.nanmax(np.abs(moved)))[1])  # squares of what it divides do not overflow
@@ -199,21 +186,17 @@ def scale_of(images: np.ndarray) -> Scale:
 
 def from_means(images: np.ndarray) -> np.ndarray:
     """Images (image, plane, row, col) without the mean of every plane; 0 where a pixel is NaN."""
-    seen = ~np.isnan(images)
-    count = np.maximum(seen.sum(axis=(0, 2, 3), keepdims=True), 1)
-    means = np.where(seen, images, 0).sum(axis=(0, 2, 3), keepdims=True) / count
-    return np.where(seen, images - means, 0)
+    observed = ~np.isnan(images)
+    count = np.maximum(observed.sum(axis=(0, 2, 3), keepdims=True), 1)
+    means = np.where(observed, images, 0).sum(axis=(0, 2, 3), keepdims=True) / count
+    return np.where(observed, images - means, 0)
 
 
 def warn_of_units(pixels: np.ndarray) -> None:
-    """Warn where new images, scaled as those of the fit, are more than ten times as large, or spread as little.
-
-    A few pictures may be that dull by themselves: of fewer than `FEW` a hundredth of the spread is asked for.
-    """
-    least = 1 / LARGEST_FACTOR ** (1 if len(pixels) >= FEW else 2)
-    seen = max(int((~np.isnan(pixels)).sum()), 1)
-    size, spread = (np.sqrt(np.nansum(part**2) / seen) / PIXEL_RMS for part in (pixels, from_means(pixels)))
-    if size > LARGEST_FACTOR or LEAST_CONTRAST < spread < least:
+    """Warn where new images, scaled as those of the fit, are ten times as large, or spread a hundredth as widely."""
+    observed = max(int((~np.isnan(pixels)).sum()), 1)
+    size, spread = (np.sqrt(np.nansum(part**2) / observed) / PIXEL_RMS for part in (pixels, from_means(pixels)))
+    if size > 10 or LEAST_CONTRAST < spread < 0.01:
         warn(
             f"images: their pixels spread {spread:.2g} times as widely as those of fit, and lie {size:.2g} times as far"
             " from its median; give new images in the units of those of fit, such as 0 to 255", stacklevel=4,
@@ -226,15 +209,15 @@ def scaled_data(images: np.ndarray, scale: Scale | None, new: bool = False) -> t
     ``scale`` : None: that of these images; ``new`` : whether to warn if they seem to be in other units than those of it
     """
     images = as_plain(images, IMAGES, "images").astype(float)
-    seen = ~np.isnan(images)
-    blank = ~seen.any(axis=(1, 2, 3))
-    if blank.any():
+    observed = ~np.isnan(images)
+    if (blank := ~observed.any(axis=(1, 2, 3))).any():
         raise GddError(f"images: image {int(blank.argmax())} has no pixel but NaN; leave it out")
     if (endless := np.abs(images) > LARGEST_RAW).any():
         where = np.argwhere(endless)[0]
         place = ", ".join(f"{axis} {i}" for axis, i in zip(IMAGES, where, strict=True))
         raise GddError(f"images: pixel {place} is {images[tuple(where)]}; replace it, or give NaN for a missing pixel")
-    pixels = (own := scale or scale_of(images)).forward(images)
+    scale = scale or scale_of(images)
+    pixels = scale.forward(images)
     largest = np.nanmax(np.abs(pixels), axis=(1, 2, 3))
     if largest.max() > LARGEST_PIXEL:
         n = int(largest.argmax())
@@ -244,5 +227,5 @@ def scaled_data(images: np.ndarray, scale: Scale | None, new: bool = False) -> t
         )
     if new:
         warn_of_units(pixels)
-    pixels = pixels.astype(np.float32)
-    return LayerData(pixels, None) if seen.all() else LayerData(np.where(seen, pixels, np.float32(0)), seen), own
+    pixels, mask = pixels.astype(np.float32), None if observed.all() else observed
+    return LayerData(pixels if mask is None else np.where(mask, pixels, np.float32(0)), mask), scale

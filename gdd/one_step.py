@@ -46,12 +46,10 @@ from gdd.transformer import Bar, ImageTransformer, as_tuples, parameters_of, swe
 
 #: atoms whose norm is below this share of the largest one explain nothing: draws from nearly the prior
 LEAST_NORM = 0.25
-#: widest blur, pixels
-WIDEST = 2**15 - 1
-#: width of the blur as a share of an atom's side: three pixels for atoms of eight
-BLUR = 3 / 8
+#: width of the blur as a share of an atom's side: three pixels for atoms of eight; widest blur in pixels
+BLUR, WIDEST_BLUR = 3 / 8, 2**15 - 1
 #: images that are read at once
-AT_ONCE = 250
+READ_BATCH = 250
 #: dictionaries that this package brings
 SHIPPED = Path(__file__).parent / "pretrained"
 #: smallest unit, for features that do not vary, as where all images are alike
@@ -118,7 +116,7 @@ class OneStepSettings:
             "pool": self.pool if self.pool is None else check_block("pool", self.pool),
             "margin": check_whole("margin", self.margin, 0),
             "second": check_kind("second", self.second, (SecondLayer, type(None))),
-            "blur": self.blur if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels"),
+            "blur": self.blur if self.blur is None else check_real("blur", self.blur, 0, WIDEST_BLUR, "pixels"),
             "local_contrast": check_kind("local_contrast", self.local_contrast, bool),
             "rescale": check_kind("rescale", self.rescale, bool),
             "noise_precision": check_precision("noise_precision", self.noise_precision),
@@ -142,32 +140,28 @@ class LearnedLayer(NamedTuple):
 
 
 class OneStepFeatures(ImageTransformer):
-    r"""Features of images for a classifier: how strongly each atom answers in each part of an image.
+    """Features of images for a classifier: how strongly each atom answers in each part of an image.
 
     ``fit`` learns small dictionaries of atoms from images without labels, by Gibbs sampling of layer 1 of the model of
     `gdd.DeepDeconvolution`. ``transform`` reads an image in one step: the feature of an atom and a block of places is
     the expected magnitude of the block's weight with all other weights zero, see
     `gdd.inference.block_magnitudes.one_step_features`. With ``whitening``, directions of feature space count less, the
-    more small deformations of an image move it along them.
+    more small deformations of an image move it along them. For digits see `OneStepFeatures.digits`, for photographs
+    `OneStepFeatures.photos`.
 
     Parameters
     ----------
     atoms : initial number per dictionary, of which those that explain nothing are dropped; or the dictionaries
         themselves, (atom, plane, atom_row, atom_col) each: then ``sweeps`` do not count, and ``sizes`` are theirs
     sizes : of the atoms, (row, col) for each dictionary; None: one, two sevenths of an image wide, at most 17 pixels
-    regions : None: each block is a feature. Such as (1, 2, 4): a pyramid, for pictures of which it matters less where
-        in them something is. Each map is divided by the norm of all maps there. Its largest number in the whole image,
-        in 2 x 2 and in 4 x 4 parts is a feature, as a square root; the features of each level have the same norm
+    regions : None: each block is a feature. Such as (1, 2, 4): a `pyramid` of the maps, where it matters less where in
+        a picture something is
     whitening : how far images are deformed to learn what not to count; True: as `Deformations` says; False: features
         are as they are, which costs less
     settings : pooling blocks, a second layer, blur and contrast, precisions; None: as `OneStepSettings` says
     sweeps : of the chain that learns a dictionary, (burn-in, collected)
-    image_size : (row, col) of grey images that are given flat; None: signals of one row
-    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
-        fits begin beside it
-    random_state : of learning; ``transform`` uses no random number
-    n_jobs : threads; None: as many as there are cores. It changes no result
-    verbose : whether to show progress, in a notebook or where there is a terminal
+    image_size, checkpoint, random_state, n_jobs, verbose : as of `gdd.DeepDeconvolution`; ``transform`` uses no random
+        number
 
     Attributes
     ----------
@@ -176,20 +170,13 @@ class OneStepFeatures(ImageTransformer):
     units_ : standard deviation of the features of each dictionary, by which they are divided; 1 with ``regions`` or a
         second layer
     whitening_ : `gdd.inference.deformations.Whitening`, or None
-    scale_ : `Scale`, the median that is subtracted from each plane and the number that all are divided by
-    layout_ : axes and sizes of the images
-    settings_ : `OneStepSettings` that images are read by, with the block and the blur that were chosen
-    regions_, seed_, n_features_in_ : as used
+    scale_, layout_, seed_, n_features_in_ : as of `gdd.DeepDeconvolution`
+    settings_, regions_ : that images are read by, with the block and the blur that were chosen
 
     Notes
     -----
-    Images as for `gdd.DeepDeconvolution`: (image, row, col), (image, plane, row, col), (image, row, col, plane), or
-    flat (image, feature), always with an axis of images. NaN is a missing pixel: the features are those of what is
-    seen. New images must be in the units of those of ``fit``. The features of an image depend on that image alone, to
-    the bit: not on how many others there are, nor on threads.
-
-    For digits see `OneStepFeatures.digits`, for photographs `OneStepFeatures.photos`. To rebuild, to fill in or to draw
-    images use `gdd.DeepDeconvolution`.
+    Images as for `gdd.DeepDeconvolution`; the features are those of the pixels that are not NaN. They depend on the
+    image alone, to the bit: not on how many others there are, nor on threads.
 
     *Source:* layer 1 of Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2.
     *Departs:* no chain for new images; high-pass images, precisions held (P15); atoms of unit norm, as norms say how
@@ -222,18 +209,12 @@ class OneStepFeatures(ImageTransformer):
         """Four whitened dictionaries, as for MNIST in the book; handwritten digits and letters, (28, 28).
 
         With ``pretrained`` the dictionaries are those that this package brings, learned from 1,000 training digits of
-        MNIST without their labels. Then there is nothing to fit for digits (image, 28, 28), white on black from 0 to 1,
-        but their features are not whitened: a whitening has millions of numbers. ``fit``, also as a part of a pipeline,
-        learns it within seconds from digits of your own, in any units and of any size.
+        MNIST without their labels. They read digits (image, 28, 28), white on black from 0 to 1, without a fit; ``fit``
+        learns their whitening, which has millions of numbers, within seconds from digits in any units and of any size.
 
         ``changes`` : other parameters, or fields of `OneStepSettings`; with ``sizes=((8, 8),)`` one dictionary, which
         does as well with few labels and learns in a fifth of the time. With ``pretrained`` none of how dictionaries are
-        learned; where others than of whitening change, images are read after ``fit`` alone
-
-        Raises
-        ------
-        GddError
-            Changes of how dictionaries are learned, with ``pretrained``.
+        learned (GddError); where others than of whitening change, images are read after ``fit`` alone
         """
         settings = OneStepSettings(pool=(3, 3), blur=3.0)
         if not pretrained:
@@ -266,96 +247,90 @@ class OneStepFeatures(ImageTransformer):
     @classmethod
     def _preset(cls, settings: OneStepSettings, parameters: dict, changes: dict) -> OneStepFeatures:
         """Features of these settings and parameters, but for what changes."""
-        own = {field.name for field in fields(OneStepSettings)} & changes.keys()
-        settings = replace(settings, **{name: changes[name] for name in own})
-        rest = {name: value for name, value in changes.items() if name not in own}
-        return cls(**{"settings": settings} | parameters | rest)
+        names, changes = {field.name for field in fields(OneStepSettings)} & changes.keys(), dict(changes)
+        settings = replace(settings, **{name: changes.pop(name) for name in names})
+        return cls(**{"settings": settings} | parameters | changes)
 
     # ---- learning
 
     def _learn(self, X) -> None:
         self._forget()
-        self.settings_, self.regions_ = self._settings(), self._regions()
+        self.settings_ = check_kind("settings", self.settings, (OneStepSettings, type(None))) or OneStepSettings()
+        self.regions_ = self._regions()
         array = self._checked(X, reset=True)
         self.layout_ = find_layout(array, self.image_size, labelled=isinstance(X, xr.DataArray))
         images = self.layout_.arrange(array)
-        most, self.seed_ = self.settings_.learn_from, self._seed()
-        if len(images) > most:
-            random = np.random.Generator(np.random.Philox(self.seed_))
-            images = images[np.sort(random.permutation(len(images))[:most])]
+        self.seed_ = self._seed()
+        if len(images) > self.settings_.learn_from:
+            order = np.random.Generator(np.random.Philox(self.seed_)).permutation(len(images))
+            images = images[np.sort(order[: self.settings_.learn_from])]
         unscaled = None if self.settings_.rescale else Scale(np.zeros(self.layout_.planes), 1.0)
         (pixels, mask, _), self.scale_ = scaled_data(images, unscaled)
         self.n_features_in_ = prod(array.shape[1:])
         known = self._known(pixels)
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
         self._complete(sizes)
-        plan = [self._layer(size) for size in sizes]
+        models = [self._layer(size) for size in sizes]
         if self.whitening:
             check_differ(pixels)
         with self._threads(), self._unfinished(LayerData(pixels, mask)) as folder:
             sharp = self._prepared(pixels, mask, None if known else self.settings_.blur)
             if not sharp.any():
                 raise GddError("images: nothing is left of them without their blur; give blur=0, local_contrast=False")
-            self.dictionaries_ = known or self._learn_dictionaries(sharp, mask, plan, folder)
-            self.units_, self.second_, self.whitening_ = [1.0] * len(plan), None, None
-            if self.settings_.second is not None or self.regions_ is None:
+            self.dictionaries_ = known or self._learn_dictionaries(sharp, mask, models, folder)
+            self.units_, self.second_, self.whitening_ = [1.0] * len(models), None, None
+            if self.settings_.second is not None:
+                self.second_ = self._learn_second(self._maps(self._prepared(pixels, mask), mask)[0], folder)
+            elif self.regions_ is None:
                 maps = self._maps(self._prepared(pixels, mask), mask)
-                if self.settings_.second is not None:
-                    self.second_ = self._learn_second(maps[0], folder)
-                else:
-                    self.units_ = [max(float(one.reshape(len(one), -1).std()), LEAST_UNIT) for one in maps]
+                self.units_ = [max(float(one.reshape(len(one), -1).std()), LEAST_UNIT) for one in maps]
             if self.whitening:
                 self.whitening_ = self._learn_whitening(pixels, mask)
 
     def _learn_dictionaries(
-        self, images: np.ndarray, mask: np.ndarray | None, plan: list[ModelSpec], folder: Path | None
+        self, images: np.ndarray, mask: np.ndarray | None, models: list[ModelSpec], folder: Path | None
     ) -> list[xr.DataArray]:
-        """Dictionaries of the planned sizes; equal sizes have other seeds."""
-        burn_in, collect = sweeps_of("sweeps", self.sweeps)
-        dictionaries, sizes = [], [model.layers[0].atom_size for model in plan]
-        with Bar((burn_in + collect) * len(plan), self.verbose) as bar:
-            for number, (model, size) in enumerate(zip(plan, sizes, strict=True)):
-                again = sizes[:number].count(size)
-                chain, own = ChainSpec(burn_in, collect, self.seed_ + again), f"{size[0]}x{size[1]}-{again}"
-                dictionaries.append(learn_atoms(images, model, chain, mask, folder and folder / own, bar))
+        """Dictionaries of these models; equal sizes have other seeds."""
+        chain, dictionaries, sizes = ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_), [], []
+        with Bar(chain.sweeps * len(models), self.verbose) as bar:
+            for model in models:
+                rows, cols = size = model.layers[0].atom_size
+                again = sizes.count(size)
+                this, place = replace(chain, seed=self.seed_ + again), folder and folder / f"{rows}x{cols}-{again}"
+                dictionaries.append(learn_atoms(images, model, this, mask, place, bar))
+                sizes.append(size)
         return dictionaries
 
     def _learn_second(self, maps: np.ndarray, folder: Path | None) -> LearnedLayer:
         """Layer 2 from maps of layer 1."""
-        asked, chain = self.settings_.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
+        second, chain = self.settings_.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
         centre = maps.mean(axis=(0, 2, 3))[:, None, None]
         layer = LearnedLayer(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
-        model = one_layer(
-            asked.atoms, asked.size, asked.pool, maps.shape[1:], asked.noise_precision, asked.weight_precision
-        )
+        model = one_layer(second.atoms, second.size, second, maps.shape[1:])
         with Bar(chain.sweeps, self.verbose) as bar:
             atoms = learn_atoms(layer.standardise(maps), model, chain, None, folder and folder / "second", bar)
         return layer._replace(atoms=atoms.values)
 
     def _learn_whitening(self, pixels: np.ndarray, mask: np.ndarray | None) -> Whitening:
         """Whitening from deformed images; missing pixels are filled in first."""
-        whole = xr.DataArray(pixels if mask is None else filled_in(pixels, mask), dims=IMAGES)
+        filled = xr.DataArray(pixels if mask is None else filled_in(pixels, mask), dims=IMAGES)
         deformations = self.whitening if isinstance(self.whitening, Deformations) else Deformations()
         count = len(deformations.transforms(pixels.shape[2]))
         with Bar(count, self.verbose, "deformations") as bar:
-            return learn_whitening(whole, lambda part: self._plain(part.values), deformations, bar.step)
+            return learn_whitening(filled, lambda part: self._plain(part.values), deformations, bar.step)
 
     def _layer(self, size: Size) -> ModelSpec:
         """Model that learns a dictionary of this size."""
-        shape, settings = (self.layout_.planes, *self.layout_.size), self.settings_
         atoms = self.atoms if isinstance(self.atoms, Integral) else 1  # of dictionaries that are given none is learned
-        precisions = settings.noise_precision, settings.weight_precision
-        return one_layer(atoms, size, settings.pool, shape, *precisions)
+        return one_layer(atoms, size, self.settings_, (self.layout_.planes, *self.layout_.size))
 
     def _sizes(self) -> list[Size]:
         if self.sizes is None:
             return [proposed(self.layout_.size)[0]]
-        check_kind("sizes", self.sizes, (tuple, list))
-        if not self.sizes or not all(isinstance(size, tuple | list | np.ndarray) for size in self.sizes):
-            raise GddError(
-                f"sizes: {shown(self.sizes)} given; (row, col) of the atoms of each dictionary is needed, such as "
-                "((8, 8),), or None"
-            )
+        pair, several = (tuple, list, np.ndarray), isinstance(self.sizes, tuple | list)
+        if not several or not self.sizes or not all(isinstance(size, pair) for size in self.sizes):
+            what = "(row, col) of the atoms of each dictionary is needed, such as ((8, 8),), or None"
+            raise GddError(f"sizes: {shown(self.sizes)} given; {what}")
         return [check_pair("sizes", size) for size in self.sizes]
 
     def _known(self, pixels: np.ndarray) -> list[xr.DataArray]:
@@ -371,16 +346,13 @@ class OneStepFeatures(ImageTransformer):
             raise GddError(f"sizes: {shown(self.sizes)} given, and dictionaries of {shown(sizes)}; leave one out")
         return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in dictionaries]
 
-    def _settings(self) -> OneStepSettings:
-        return check_kind("settings", self.settings, (OneStepSettings, type(None))) or OneStepSettings()
-
     def _regions(self) -> tuple[int, ...] | None:
         if self.regions is None:
             return None
-        check_kind("regions", self.regions, (tuple, list))
-        if not self.regions:
-            raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
-        return tuple(check_whole("regions", one, 1) for one in self.regions)
+        if not isinstance(self.regions, tuple | list) or not self.regions:
+            what = "parts along each side are needed, such as (1, 2, 4), or None"
+            raise GddError(f"regions: {shown(self.regions)} given; {what}")
+        return tuple(check_whole("regions", number, 1) for number in self.regions)
 
     def _complete(self, sizes: list[Size]) -> None:
         """Check what does not depend on what is learned; choose the block and the blur where none is given."""
@@ -394,10 +366,8 @@ class OneStepFeatures(ImageTransformer):
         self._folder()  # refused before any work
         if settings.second is not None:
             if len(sizes) > 1:
-                raise GddError(
-                    "second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),), or"
-                    " second=None"
-                )
+                what = "a second layer needs one, such as sizes=((8, 8),), or second=None"
+                raise GddError(f"second: given with several dictionaries; {what}")
             grid = grid_of(size, sizes[0], settings.pool)
             if any(n < a for n, a in zip(grid, settings.second.size, strict=True)):
                 raise GddError(
@@ -412,9 +382,9 @@ class OneStepFeatures(ImageTransformer):
         check_is_fitted(self)
         (pixels, mask, _), batches = self._scaled(self._checked(X, reset=False)), []
         with self._threads(), Bar(len(pixels), self.verbose, "images") as bar:
-            for low in range(0, len(pixels), AT_ONCE):
-                some = slice(low, low + AT_ONCE)
-                features = self._plain(pixels[some], None if mask is None else mask[some])
+            for low in range(0, len(pixels), READ_BATCH):
+                batch = slice(low, low + READ_BATCH)
+                features = self._plain(pixels[batch], None if mask is None else mask[batch])
                 batches.append(features if self.whitening_ is None else self.whitening_.apply(features))
                 bar.step(len(features))
         return np.concatenate(batches)
@@ -449,35 +419,35 @@ class OneStepFeatures(ImageTransformer):
             other._layer(size)  # refuses images that are smaller
         return other
 
-    def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None, blur: float | None = None) -> np.ndarray:
+    def _prepared(self, pixels: np.ndarray, observed: np.ndarray | None, blur: float | None = None) -> np.ndarray:
         """Images as the atoms see them; ``blur`` : None: that of reading."""
         local = self.settings_.local_contrast
         reading = 0.0 if local else self.settings_.blur
-        return prepare(pixels, seen, reading if blur is None else blur, local)
+        return prepare(pixels, observed, reading if blur is None else blur, local)
 
-    def _maps(self, images: np.ndarray, seen: np.ndarray | None) -> list[np.ndarray]:
+    def _maps(self, images: np.ndarray, observed: np.ndarray | None) -> list[np.ndarray]:
         """Answers of every dictionary to prepared images, (image, atom, block_row, block_col) each."""
+
+        def magnitudes(images, atoms, layer, margin, observed=None):
+            blocks, precisions = (*layer.pool, margin), (layer.noise_precision, layer.weight_precision)
+            return block_magnitudes(images, atoms, blocks, *precisions, observed)
+
         settings = self.settings_
-        blocks, upper = (*settings.pool, settings.margin), settings.second
-        precisions = settings.noise_precision, settings.weight_precision
         maps = [
-            block_magnitudes(images, one.values, blocks, *precisions, seen) / np.float32(unit)
+            magnitudes(images, one.values, settings, settings.margin, observed) / np.float32(unit)
             for one, unit in zip(self.dictionaries_, self.units_, strict=True)
         ]
-        if upper is None and self.regions_ is None:
+        if settings.second is None and self.regions_ is None:
             return maps
         maps = [normalise_by_norm(one) for one in maps]
         if self.second_ is not None:
             below = self.second_.standardise(maps[0])
-            answers = block_magnitudes(
-                below, self.second_.atoms, (*upper.pool, 0), upper.noise_precision, upper.weight_precision
-            )
-            maps.append(normalise_by_norm(answers))
+            maps.append(normalise_by_norm(magnitudes(below, self.second_.atoms, settings.second, 0)))
         return maps
 
-    def _plain(self, pixels: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
+    def _plain(self, pixels: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
         """Features that are not whitened of scaled pixels (image, plane, row, col)."""
-        maps = self._maps(self._prepared(pixels, seen), seen)
+        maps = self._maps(self._prepared(pixels, observed), observed)
         parts = [one.reshape(len(one), -1) if self.regions_ is None else pyramid(one, self.regions_) for one in maps]
         return np.concatenate(parts, axis=1)
 
@@ -594,11 +564,11 @@ def grid_of(size: Size, atom: Size, pool: Size) -> Size:
 
 
 def one_layer(
-    atoms: int, size: Size, pool: Size, shape: tuple[int, int, int], noise_precision: float, weight_precision: float
+    atoms: int, size: Size, settings: OneStepSettings | SecondLayer, shape: tuple[int, int, int]
 ) -> ModelSpec:
-    """Model of one pooled layer, precisions held, for images of ``shape`` (plane, row, col)."""
-    held = {"gamma_e": noise_precision, "gamma_d": float(shape[0] * prod(size)), "gamma_w": weight_precision}
-    layer = LayerSpec(atoms, size, pool, **{name: Precision(fixed=value) for name, value in held.items()})
+    """Model of one layer, pool and precisions those of ``settings``, for images of ``shape`` (plane, row, col)."""
+    held = settings.noise_precision, float(shape[0] * prod(size)), settings.weight_precision
+    layer = LayerSpec(atoms, size, settings.pool, *(Precision(fixed=value) for value in held))
     return ModelSpec((layer,), shape[1:], shape[0])  # refuses atoms larger than the images
 
 
@@ -606,25 +576,13 @@ def learn_atoms(
     images: np.ndarray, model: ModelSpec, chain: ChainSpec, mask: np.ndarray | None = None,
     folder: Path | None = None, progress=None,
 ) -> xr.DataArray:
-    """Pretrain a model of one layer, and keep the atoms that explain something, at unit norm.
+    """Pretrain a model of `one_layer`, and keep the atoms that explain something, at unit norm.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col), prepared   labels, if any, are ignored
-    model : of `one_layer`
-    chain : lengths and seed
-    mask, folder, progress : see `gdd.pretrain`
+    images : (image, plane, row, col), prepared
+    chain, mask, folder, progress : see `gdd.pretrain`
 
-    Returns
-    -------
-    (atom, plane, atom_row, atom_col)   those in use; attribute: all norms before scaling
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2, layer 1.
-    Departs: precisions held (P15); the atoms' norms are dropped, as they say how often an atom is used in the training
-    images and not what it looks like.
-    Checked: tests/test_one_step.py.
+    Returns (atom, plane, atom_row, atom_col), and as an attribute the norms of all atoms before scaling. Source,
+    Departs, Checked: see `OneStepFeatures`.
     """
     (fitted,) = pretrain(images, model, chain, mask, folder, progress).layers
     atoms = fitted.state.shared.dictionary
@@ -643,7 +601,8 @@ def normalise_by_norm(maps: np.ndarray) -> np.ndarray:
 def pyramid(maps: np.ndarray, levels: Sequence[int]) -> np.ndarray:
     """Square root of each map's maximum in each region; each level has equal norm, the whole norm 1: (image, feature).
 
-    Maps (image, atom, row, col); ``levels`` : regions along each side
+    Maps (image, atom, row, col), over the norm of all maps at each block; ``levels`` : regions along each side, such as
+    (1, 2, 4) for the whole image, 2 x 2 and 4 x 4 parts
     """
     features = []
     for level in levels:

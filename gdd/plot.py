@@ -23,15 +23,7 @@ POSITIVE, NEGATIVE = "#D55E00", "#0072B2"  # Okabe and Ito's, distinct for all c
 def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None) -> Axes:
     """All atoms in one grid, each over its own largest magnitude; zero is mid grey.
 
-    Parameters
-    ----------
-    atoms : (atom, plane, atom_row, atom_col)      of one plane, or three (red, green, blue)
-    ax : axes to draw on
-
-    Raises
-    ------
-    GddError
-        Atoms of another number of planes, which have no picture.
+    atoms : (atom, plane, atom_row, atom_col)      of one plane, or three (red, green, blue); GddError for others
     """
     atoms = _pictures(atoms, DICTIONARY, "atoms").astype(float)
     return draw_mosaic(_bare(ax), over_largest(atoms), min(len(atoms), ceil((2 * len(atoms)) ** 0.5)))
@@ -42,14 +34,9 @@ def plot_reconstruction(
 ) -> Axes:
     """Images in the upper row, the same rebuilt in the lower one; missing pixels, NaN, are white.
 
-    Parameters
-    ----------
-    images, rebuilt : (image, plane, row, col)      of one plane, or three (red, green, blue)
-    ax : axes to draw on
-
-    Notes
-    -----
     All have one scale, from the lowest to the highest pixel of the images; rebuilt pixels beyond it are clipped.
+
+    images, rebuilt : (image, plane, row, col)      of one plane, or three (red, green, blue)
     """
     images, rebuilt = _pictures(images, IMAGES, "images"), as_plain(rebuilt, IMAGES, "rebuilt")
     if images.shape != rebuilt.shape:
@@ -65,11 +52,8 @@ def plot_reconstruction(
 def plot_trace(traces: xr.Dataset, name: str = "log_joint", ax: Axes | None = None) -> Axes:
     """One number of every sweep, a line for each chain.
 
-    Parameters
-    ----------
     traces : of a chain, dims (chain, draw)
     name : of the trace, such as "log_joint", "residual", "active" or "gamma_e"
-    ax : axes to draw on
     """
     simple = [key for key, values in traces.items() if values.dims == (CHAIN, DRAW)]
     values = traces[check_choice("name", name, simple)]
@@ -88,14 +72,11 @@ def plot_activations(
 ) -> Axes:
     """Where in an image an atom is used: a frame at each place, thick where its weight is large, blue if negative.
 
-    Parameters
-    ----------
     image : (plane, row, col)
     maps : (atom, row, col)            weights of all atoms, such as ``mean`` of a deconvolution
     atom : number of the atom
     stride : pixels (row, col) between places
     atom_size : pixels (row, col) that the atom covers
-    ax : axes to draw on
     """
     image, maps = _pictures(image, IMAGES[1:], "image"), as_plain(maps, MAPS[1:], "maps")
     weights = maps[check_whole("atom", atom, 0, len(maps) - 1)]
@@ -115,20 +96,17 @@ def plot_maps(
 ) -> Axes:
     """An image, and maps of features beside it, white where the largest of all of them is.
 
-    Parameters
-    ----------
     image : (plane, row, col), of one plane, or three (red, green, blue)
     maps : (atom, row, col), never negative
     numbers : of their atoms, for the labels
-    ax : axes to draw on
     """
     image, maps = _pictures(image, IMAGES[1:], "image"), as_plain(maps, MAPS[1:], "maps")
     height, width = image.shape[1:]
     rows, cols = (np.arange(n) * m // n for n, m in zip((height, width), maps.shape[1:], strict=True))
-    blown = np.broadcast_to(maps[:, None, rows][..., cols], (len(maps), *image.shape))
-    shown = np.concatenate([_stretched(image[None].astype(float), image), _stretched(blown, np.append(maps, 0))])
-    ax = draw_mosaic(_bare(ax), shown, len(shown))
-    ax.set_xticks([n * (width + GAP) + width / 2 for n in range(len(shown))], ["image", *(str(n) for n in numbers)])
+    enlarged = np.broadcast_to(maps[:, None, rows][..., cols], (len(maps), *image.shape))
+    panels = np.concatenate([_stretched(image[None].astype(float), image), _stretched(enlarged, np.append(maps, 0))])
+    ax = draw_mosaic(_bare(ax), panels, len(panels))
+    ax.set_xticks([n * (width + GAP) + width / 2 for n in range(len(panels))], ["image", *(str(n) for n in numbers)])
     ax.tick_params(length=0)
     return ax
 
@@ -143,15 +121,15 @@ def mosaic(pictures: np.ndarray, columns: int) -> np.ndarray:
     """Pictures (picture, plane, row, col) side by side: (row, col), NaN between them, or (row, col, 3), 1 between."""
     planes_last = np.moveaxis(pictures.astype(float), 1, -1)
     grid, planes = (ceil(len(pictures) / columns), columns), planes_last.shape[-1]
-    whole = montage(planes_last, [np.nan] * planes, grid_shape=grid, padding_width=GAP, channel_axis=-1)
-    whole = whole[GAP:-GAP, GAP:-GAP]  # no frame around all
-    return whole[..., 0] if planes == 1 else np.where(np.isnan(whole), 1.0, whole)
+    picture = montage(planes_last, [np.nan] * planes, grid_shape=grid, padding_width=GAP, channel_axis=-1)
+    picture = picture[GAP:-GAP, GAP:-GAP]  # no frame around all
+    return picture[..., 0] if planes == 1 else np.where(np.isnan(picture), 1.0, picture)
 
 
 def draw_mosaic(ax: Axes, pictures: np.ndarray, columns: int) -> Axes:
     """`mosaic` of pictures from -1, black, to 1, white; NaN is white."""
-    whole = mosaic(pictures, columns)
-    ax.imshow((whole + 1) / 2 if whole.ndim == 3 else whole, cmap="gray", vmin=-1, vmax=1, interpolation="nearest")
+    grid = mosaic(pictures, columns)
+    ax.imshow((grid + 1) / 2 if grid.ndim == 3 else grid, cmap="gray", vmin=-1, vmax=1, interpolation="nearest")
     return ax
 
 
@@ -165,8 +143,8 @@ def _pictures(pictures: np.ndarray | xr.DataArray, dims: Sequence[str], argument
     """`as_plain` of pictures (..., plane, row, col); another number of planes has no colours."""
     pictures = as_plain(pictures, dims, argument)
     if (planes := pictures.shape[-3]) not in (1, 3):
-        some = f"{argument}[..., :1, :, :]"
-        raise GddError(f"{argument}: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes, such as {some}")
+        raise GddError(f"{argument}: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes, such as"
+                       f" {argument}[..., :1, :, :]")
     return pictures
 
 

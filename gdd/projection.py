@@ -19,10 +19,10 @@ from gdd.base.checks import GddError, as_finite, check_kind, check_pair, check_w
 from gdd.base.compiling import kernel, share_out
 from gdd.model.convolution import CHUNK, correlate, synthesise, valid_size
 from gdd.model.joint import joint_residual, layer_values
-from gdd.model.pooling import Blocks, Size, block_places, cut_into_blocks, repeat_blocks, spread, unpool
+from gdd.model.pooling import Blocks, Size, cut_into_blocks, map_indices, repeat_blocks, spread, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState, LayerData, maps_of
-from gdd.reference.joint_conditionals import of_images
+from gdd.reference.joint_conditionals import state_of_images
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.refine import Refined
 
@@ -66,7 +66,7 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         votes = vote_pretrained(trained)
     else:
         cut = slice(None if images is None else check_whole("images", images, 1))
-        state, data = of_images(trained.state, trained.data, cut)
+        state, data = state_of_images(trained.state, trained.data, cut)
         dictionaries, votes = state.shared.dictionaries, vote_joint(state, data, trained.model)
     shares = [float(np.nanmean(vote.share)) for vote in votes]
     positions = [vote.positions for vote in votes]
@@ -201,7 +201,7 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vot
     residual = joint_residual(state, data, model)
     weights = _pixel_weights(local.gamma_e, data.images.shape, data.mask)
     for layer in range(1, len(shapes) - 1):
-        where = block_places(shapes[layer].map_size, shapes[layer].block)
+        where = map_indices(shapes[layer].map_size, shapes[layer].block)
         votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer))]
         votes.append(_choose_winners(votes_of_images, blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
     return votes
@@ -241,7 +241,7 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     images, dictionary, w = (np.ascontiguousarray(part, float) for part in (images, dictionary, blocks[1]))
     z, weights = np.asarray(blocks[0]), _pixel_weights(gamma_e, images.shape, mask)
     map_size = valid_size(images, dictionary)
-    where = block_places(map_size, pool)
+    where = map_indices(map_size, pool)
 
     def votes(part: slice) -> tuple[slice, np.ndarray, np.ndarray]:
         residual = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))

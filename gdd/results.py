@@ -23,7 +23,6 @@ from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared, map_local
-from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Fitted, Pretrained, check_start
 from gdd.sampler.refine import Refined
 
@@ -64,17 +63,17 @@ def to_dataset(trained: Trained, traces: Mapping[str, xr.Dataset], dense: bool =
     for level, shape in enumerate(trained.model.shapes(), 1) if dense else ():
         maps = unpool(arrays[f"position_{level}"][1], arrays[f"weight_{level}"][1], shape.map_size, shape.block)
         arrays[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
-    whole = xr.Dataset(arrays)
-    for name, array in whole.data_vars.items():
+    dataset = xr.Dataset(arrays)
+    for name, array in dataset.data_vars.items():
         array.attrs["long_name"] = LONG_NAMES[name.rpartition("_")[0] if name[-1].isdigit() else name]
     for stage, stage_traces in traces.items():
         names = {name: f"trace_{stage}_{name}" for name in stage_traces.data_vars} | {DRAW: f"{DRAW}_{stage}"}
-        whole = whole.merge(stage_traces.rename(names))
-    numbered = {d: np.arange(n) for d, n in whole.sizes.items() if d not in whole.coords and not d.startswith(DRAW)}
+        dataset = dataset.merge(stage_traces.rename(names))
+    numbered = {d: np.arange(n) for d, n in dataset.sizes.items() if d not in dataset.coords and not d.startswith(DRAW)}
     attrs = {"spec": json.dumps(asdict(trained.model))}
     if isinstance(trained, Refined):
         attrs["refinement"] = json.dumps(asdict(trained.refinement))
-    return whole.assign_coords(numbered).assign_attrs(attrs)
+    return dataset.assign_coords(numbered).assign_attrs(attrs)
 
 
 def last_arrays(trained: Trained) -> xr.Dataset:
@@ -199,12 +198,6 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 # ---- images of a chain
 
 
-def digest_of_images(trained: Trained) -> str:
-    """SHA-256 of the images that a chain was trained on, and of their mask."""
-    data = trained.data if isinstance(trained, Refined) else next(iter(trained.inputs), None)
-    return trained.digest or digest_of([data.images.astype(np.float32), data.mask])
-
-
 def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained:
     """Return the first model with ``function(array, ...)``, of all models' arrays, in the place of what images own.
 
@@ -231,9 +224,9 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
     return first._replace(layers=layers, inputs=tuple(map(data_of, *(one.inputs for one in models))))
 
 
-def of_images(trained: Trained, some: slice | np.ndarray) -> Trained:
+def select_images(trained: Trained, chosen: slice | np.ndarray) -> Trained:
     """Return a chain with what belongs to these of its images."""
-    return map_images(lambda array: array[some].copy(), trained)
+    return map_images(lambda array: array[chosen].copy(), trained)
 
 
 def with_images(trained: Trained, images: np.ndarray) -> Trained:

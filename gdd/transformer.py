@@ -36,11 +36,7 @@ OUTPUT = "_sklearn_output_config"
 
 
 class ImageTransformer(TransformerMixin, BaseEstimator):
-    """Images in, features out.
-
-    A subclass has the parameters ``checkpoint``, ``random_state``, ``n_jobs`` and ``verbose``, and once fitted
-    ``layout_``, ``scale_``, ``seed_`` and ``n_features_in_``.
-    """
+    """Images in, features out. `_learn` sets ``layout_``, ``scale_``, ``seed_``, ``n_features_in_`` and more."""
 
     def fit(self, X, y=None) -> ImageTransformer:
         """Learn from images; ``y`` is ignored. What was fitted before stays as it was unless this fit succeeds.
@@ -101,17 +97,14 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
 
     @contextmanager
     def _unfinished(self, data: LayerData) -> Iterator[Path | None]:
-        """Folder for chains of this fit, named after its images and parameters; removed once the block has ended.
-
-        So other fits begin beside it, as those of a cross-validation do.
-        """
+        """Folder for chains of this fit, named after its images and parameters; removed once the block has ended."""
         if (folder := self._folder()) is None:
             yield None
             return
         asked = {name: value for name, value in self.get_params(deep=False).items() if name not in IDLE}
         fit = f"{type(self).__name__} {self.seed_} {asked} {digest_of([data.images, data.mask])}"
-        yield (own := folder / f"fit-{sha256(fit.encode()).hexdigest()[:12]}")
-        shutil.rmtree(own, ignore_errors=True)
+        yield (place := folder / f"fit-{sha256(fit.encode()).hexdigest()[:12]}")
+        shutil.rmtree(place, ignore_errors=True)
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
@@ -119,11 +112,9 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         return check_seed(self.random_state, "random_state")
 
     def _threads(self) -> AbstractContextManager:
-        if self.n_jobs is None:
-            return nullcontext()
-        if not isinstance(self.n_jobs, Integral) or self.n_jobs == 0:
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
             raise GddError(f"n_jobs: {self.n_jobs!r} given; a whole number, -1 for all cores, or None is needed")
-        return on_threads(effective_n_jobs(self.n_jobs))
+        return nullcontext() if self.n_jobs is None else on_threads(effective_n_jobs(self.n_jobs))
 
     # ---- files
 
@@ -179,11 +170,10 @@ class Bar:
         with warnings.catch_warnings():  # of a notebook without widgets, which gets a bar of letters
             warnings.simplefilter("ignore", TqdmWarning)
             from tqdm.auto import tqdm  # here: which bar it is depends on where this runs, and is decided once
-        in_notebook = "ipykernel.zmqshell" in sys.modules
-        hidden = (False if in_notebook else None) if verbose else True  # None: unless there is a terminal
-        self._bar = tqdm(total=total, unit=f" {unit}", disable=hidden, leave=False)
+        hidden = False if "ipykernel.zmqshell" in sys.modules else None  # None: unless there is a terminal
+        self._bar = tqdm(total=total, unit=f" {unit}", disable=hidden if verbose else True, leave=False)
 
-    def begin(self, stage: str, sweeps: int, done: int = 0, seconds: float = 0.0, chain: str = "") -> None:
+    def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:
         """Begin a stage, ``done`` sweeps of which were found at a checkpoint."""
         self._bar.set_description(stage)
         self._bar.update(done)

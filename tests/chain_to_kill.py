@@ -15,7 +15,7 @@ from gdd.sampler import checkpoint
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import refine
 
-PLACES = ("half the data", "before the sync", "before the renames", "between the renames", "after the renames")
+PLACES = ("half the data", "before the sync", "before the rename", "after the rename")
 
 
 def die(*_):
@@ -24,7 +24,7 @@ def die(*_):
 
 def arm(place):
     """Let the next write end at this place."""
-    dump, replace, left = joblib.dump, os.replace, [PLACES.index(place) - 2]
+    dump, replace = joblib.dump, os.replace
 
     def half(content, file):
         whole = io.BytesIO()
@@ -33,20 +33,17 @@ def arm(place):
         file.flush()
         die()
 
-    def counted(source, target):
-        if left[0] == 0:
-            die()
-        replace(source, target)
-        left[0] -= 1
-        if left[0] == 0 and place == PLACES[4]:
-            die()
+    def renamed(source, target):
+        if place == PLACES[3]:
+            replace(source, target)
+        die()
 
     if place == PLACES[0]:
         joblib.dump = half
     elif place == PLACES[1]:
         os.fsync = die
     else:
-        os.replace = counted
+        os.replace = renamed
 
 
 def count_writes(place, which):

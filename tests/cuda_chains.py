@@ -5,23 +5,29 @@ import warnings
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
-from threading import Lock
+from threading import Barrier, BrokenBarrierError, Lock, Thread
 from types import SimpleNamespace
 
 import numba
 import numpy as np
 from tiny import draw
 from tiny import layer as layer_spec
+from tiny_joint import draw_joint
 
 from gdd.base.checks import GddError
 from gdd.cuda import device
 from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.model.spec import ChainSpec, ModelSpec, layer_shape
-from gdd.model.state import Shared
-from gdd.reference.random import PRETRAIN, Key
+from gdd.model.state import EMPTY, Shared
+from gdd.reference.random import PRETRAIN, REFINE, Key
+from gdd.sampler.arrays import allocate_buffers
+from gdd.sampler.joint_sweep import image_pass as joint_pass
 from gdd.sampler.kernels.coefficients import Chains, Run
+from gdd.sampler.kernels.joint import JointLayers
+from gdd.sampler.kernels.joint_pass import JointPriors, JointSums
 from gdd.sampler.kernels.operations import CHUNK, ImageArrays, Sums
 from gdd.sampler.pretrain import pretrain
+from gdd.sampler.refine import refine
 from gdd.sampler.sweep import PROCESSOR, empty_sums, image_pass, layer_constants, passes_on
 
 
@@ -50,28 +56,51 @@ def in_all_modules(function, simulated, *, swapped):
     Each call of a function of another module would replace and restore it there, while other threads are inside.
     """
     with ExitStack() as stack:
-        for module in (device, coefficients, layer):
+        for module in (device, coefficients, layer, joint) if device.cuda is not simulated else ():
             stack.enter_context(swapped(SimpleNamespace(__globals__=vars(module)), simulated))
         yield
 
 
+def run_block(block, place, *arguments):
+    """The simulator's, whose threads wait at a barrier; its own asks them in turn, which takes most of the time."""
+    block.barrier = Barrier(device.THREADS)
+
+    def run():
+        try:
+            block._f(*arguments)
+        except BaseException:
+            block.barrier.abort()
+            raise
+
+    threads = [launch.BlockThread(run, block, place, point, False) for point in np.ndindex(*block._block_dim)]
+    for step in (Thread.start, Thread.join):
+        for thread in threads:
+            step(thread)
+    for error, trace in (thread.exception for thread in threads if thread.exception):
+        if not isinstance(error, BrokenBarrierError):
+            raise error.with_traceback(trace)
+
+
 if sys.argv[1] == "simulated":
-    sys.setswitchinterval(1e-5)  # the simulator waits for its threads by asking them in turn
     from numba.cuda.simulator import kernel as launch
     from numba.cuda.simulator.kernelapi import FakeCUDAShared
 
     launch.swapped_cuda_module = partial(in_all_modules, swapped=launch.swapped_cuda_module)
+    launch.BlockThread.syncthreads = lambda thread: thread._manager.barrier.wait()
+    launch.BlockManager.run = run_block
+    device.THREADS = 2  # each is a thread of Python; kernels' modules, imported below, have as many
+    FakeCUDAShared.__init__ = lambda self, size: vars(self).update(
+        _allocations=Allocations(), _dynshared_size=size, _dynshared=np.zeros(size, np.byte)
+    )
 
-    device.THREADS = 2  # each is a thread of Python
-    FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())
 
-
-coefficients, layer = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer"))  # by as many threads
+coefficients, layer, joint = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer", "joint"))
 
 PASSES = (
     "pooled, ragged", "several planes", "masked", "masked, planes, top", "top, large maps", "top, atoms fill the input",
     "gamma_e shared", "block larger than map", "top, filled, gamma_e shared",
 )
+JOINT_PASSES = "two layers", "two layers, planes, masked", "three layers", "three layers, empty blocks, masked"
 SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
 
 
@@ -95,12 +124,35 @@ def redraw(name, kind, images):
     return found
 
 
+def redraw_joint(name, kind, images):
+    """Local part after sweeps of a model of `tiny_joint.JOINTS`, and the last sums.
+
+    Compiled, in double precision, for which other tests compile the pass too; and on the device.
+    """
+    state, data, model, spec = draw_joint(name, images)
+    local, found = state.local._replace(z=state.local.z.copy(), w=state.local.w.copy()), []
+    local.z[0], local.w[0] = EMPTY, 0  # an image in which nothing is active
+    for device_name, precision in (("cpu", float), ("cuda", kind)):
+        data = data._replace(images=data.images.astype(precision))
+        passes = passes_on(device_name, model.shapes(), data, joint=True)
+        buffers = allocate_buffers(data, model).load(state._replace(local=local))
+        for number in range(SWEEPS[sys.argv[1]][0]):
+            sums = joint_pass(buffers, state.shared, model, spec, Key(7, REFINE, 0, number), passes)
+        _, _, *drawn, _ = buffers.images
+        found.append((buffers.images.w, *drawn, *sums))
+    return found
+
+
 def learn(name):
-    """Results of `pretrain` on a device: maps of both layers, then traces."""
+    """Results of `pretrain`, then of `refine`, on a device: maps, then traces."""
     model = ModelSpec((layer_spec(2, (2, 2), (2, 2)), layer_spec(2, (2, 2), None)), (6, 6))
     images, chain = np.random.default_rng(1).normal(size=(2, 1, 6, 6)), ChainSpec(1, 1, single_precision=False)
-    layers = pretrain(images, model, chain, device=name).layers
-    return [*(array for layer in layers for array in layer.state.local), *(each.traces.to_array() for each in layers)]
+    fitted = pretrain(images, model, chain, device=name)
+    refined = refine(images, model, chain, start=fitted, device=name)
+    maps = (array for layer in fitted.layers for array in layer.state.local)
+    positions, *joint_maps = refined.last.local
+    traces = [*(each.traces.to_array() for each in fitted.layers), *refined.traces.values()]
+    return [*maps, *positions, *joint_maps, *traces]
 
 
 def refuse(call):
@@ -146,6 +198,15 @@ def compile_all():
     ptx(layer.redraw_top, images, one[:, 0], problem, *rest)
     sums = Sums(*(np.zeros((1, *array.shape)) for array in empty_sums(shape, False)))
     ptx(layer.sum_up, images, constants.layer, constants.prior, scratch, sums)
+    state, data, model, _ = draw_joint("two layers", 2)
+    (_, _, images, (work, *_), shared, _), counts = allocate_buffers(data, model).load(state), np.ones((3, 2, 4))
+    scratch = joint.Work(
+        *(array[None] for array in work[:3]), *(np.zeros((1, *array.shape, 2), array.dtype) for array in work[3:]),
+        work.values[None], np.ones((1, 4, 3)),
+    )
+    sums = [counts[0]] * 2 + [np.ones(3)] * 5 + [counts] * 2 + [np.ones(3)] * 7
+    rest = JointPriors(0.0, 1.0, 0.0, 1.0, 1.0, True), scratch, JointSums(*sums), Key(0, 0, 0, 0)
+    ptx(joint.redraw_joint, images, JointLayers(shared.layers, 0), work.values, *rest)
 
 
 if sys.argv[1] == "compiled":
@@ -157,7 +218,11 @@ else:
     for name in PASSES:
         kind = np.float32 if name == "pooled, ragged" else np.float64
         compare(name, kind, *redraw(name, kind, 2))
+    for name in JOINT_PASSES:
+        kind = np.float32 if name == "two layers" else np.float64
+        compare(f"joint, {name}", kind, *redraw_joint(name, kind, 2))
     compare("two chunks", np.float64, *redraw("whole blocks", np.float64, CHUNK + 1))
-    compare("pretrain", np.float64, learn("cpu"), learn("cuda"))
+    compare("pretrain and refine", np.float64, learn("cpu"), learn("cuda"))
     refuse(lambda: deconvolve(np.float32, 1, False))
     refuse(lambda: learn("cuda"))
+    refuse(lambda: redraw_joint("two layers", float, 2))

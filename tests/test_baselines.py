@@ -23,6 +23,25 @@ def images():
     return np.random.default_rng(0).random((60, 1, 9, 10))
 
 
+@pytest.mark.parametrize("learn", [learn_patches, learn_patch_atoms])
+def test_patches_are_triangles_or_soft_thresholds_written_out(images, learn):
+    learned = learn(images, 7, size=4)
+    ours = patch_features(images, learned, regions=2).values[5]
+    wanted = np.zeros((2, 2, ours.size // 4))  # 6 x 7 places: rows split 3 + 3, columns 4 + 3
+    for row, col in np.ndindex(6, 7):
+        patch = images[5, 0, row : row + 4, col : col + 4].ravel()
+        patch = (patch - patch.mean()) / np.sqrt(patch.var() + LEAST_VARIANCE)
+        white = learned.whitening.T @ (patch - learned.mean)
+        if learn is learn_patches:
+            distance = np.linalg.norm(white - learned.centroids, axis=1)
+            found = distance.mean() - distance
+        else:
+            assert_allclose(np.linalg.norm(learned.centroids, axis=1), 1)
+            found = np.append(learned.centroids @ white, -learned.centroids @ white) - learned.threshold
+        wanted[row // 3, col // 4] += np.maximum(found, 0)
+    assert_allclose(ours, wanted.ravel(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("columns", [20, 90])
 def test_components_are_found_on_training_images_alone(images, columns):
     flat = images.reshape(60, -1)[:, :columns]
@@ -34,33 +53,6 @@ def test_components_are_found_on_training_images_alone(images, columns):
     assert_allclose(test, signs * known.transform(flat[40:]), atol=1e-9)
     with pytest.raises(GddError, match="count"):
         principal_components(images[:4], 5)
-
-
-def test_patches_are_the_triangle_written_out(images):
-    learned = learn_patches(images, 7, size=4)
-    assert learned.centroids.shape == (7, 16)
-    ours = patch_features(images, learned, regions=2).values.reshape(60, 2, 2, 7)
-    wanted = np.zeros((2, 2, 7))  # 6 x 7 places: rows split 3 + 3, columns 4 + 3
-    for row in range(6):
-        for col in range(7):
-            patch = images[5, 0, row : row + 4, col : col + 4].ravel()
-            patch = (patch - patch.mean()) / np.sqrt(patch.var() + LEAST_VARIANCE)
-            distance = np.linalg.norm((patch - learned.mean) @ learned.whitening - learned.centroids, axis=1)
-            wanted[row // 3, col // 4] += np.maximum(distance.mean() - distance, 0)
-    assert_allclose(ours[5], wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_patches_of_atoms_are_soft_thresholds_written_out(images):
-    learned = learn_patch_atoms(images, 5, size=4)
-    assert_allclose(np.linalg.norm(learned.centroids, axis=1), 1)
-    ours = patch_features(images, learned, regions=1).values[7]
-    wanted = np.zeros(10)
-    for row, col in np.ndindex(6, 7):
-        patch = images[7, 0, row : row + 4, col : col + 4].ravel()
-        patch = (patch - patch.mean()) / np.sqrt(patch.var() + LEAST_VARIANCE)
-        found = learned.centroids @ (learned.whitening.T @ (patch - learned.mean))
-        wanted += np.maximum(np.append(found, -found) - learned.threshold, 0)
-    assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
 
 
 # ---- missing pixels

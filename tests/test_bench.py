@@ -7,16 +7,31 @@ import xarray as xr
 from gdd.base.checks import GddError
 from gdd.reference.random import Stream
 from gdd_book import experiments
-from gdd_book.benchmarks import cost, harness, peers
+from gdd_book.benchmarks import cost, device, harness, peers
 from gdd_book.benchmarks.peers import Curve
 from gdd_book.progress import Run
 from gdd_book.training import model_for
 
 
-def test_unknown_part_is_refused_before_any_work(monkeypatch):
+def test_every_pass_of_a_device_is_timed_beside_the_processors(monkeypatch):
+    """The processor in place of the device; without one nothing is measured."""
+    monkeypatch.setattr(device, "SIZES", (2,))
+    monkeypatch.setattr(device, "DEVICES", ("cpu", "cpu"))
+    monkeypatch.setattr(device, "copy_rate", lambda: 1e9)
+    rows = device.device_rows(cost.all_digits("digits"), model_for(100.0, 0.1), {"seed": 0}, Run())
+    passes = "layer 1", "layer 2", "refinement", "deconvolution, 10 sweeps"
+    kinds = "{}: first call, which compiles", "{}: 2 digits, cpu"
+    assert list(rows)[1:] == [kind.format(name) for kind in kinds for name in passes]
+    assert all(rows[f"{name}: 2 digits, cpu"].minimum > 0 for name in passes)
+
+
+def test_a_missing_device_is_said_before_any_work(monkeypatch):
+    from numba import cuda
+
+    monkeypatch.setattr(cuda, "is_available", lambda: False)
     monkeypatch.setattr(cost, "all_digits", lambda name: pytest.fail("work was done"))
-    with pytest.raises(GddError, match="parts: 'speed' given; one of 'kernels', 'refinement'"):
-        experiments.run("bench", {"parts": ("speed",)})
+    with pytest.raises(GddError, match="no NVIDIA graphics processor"):
+        experiments.run("bench", {"parts": ("cuda",)})
 
 
 def test_the_generators_share_of_the_bound_is_the_samplers_generator():

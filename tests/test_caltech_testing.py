@@ -5,7 +5,7 @@ import pytest
 from tiny import CHEAP
 
 from gdd.base.axes import ATOM
-from gdd.inference.deconvolution import deconvolve
+from gdd.inference.deconvolution import InferenceChain, deconvolve
 from gdd_book import experiments
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
@@ -35,8 +35,8 @@ def test_the_timed_chains_are_those_of_deconvolution(settings, tmp_path):
     assert int(found.n_atoms) == len(atoms) == 3 * 4 and int(found.n_positions) == 2 * 2
     for number, image in enumerate((0, 2)):
         codes = deconvolve(
-            normalised(test.isel(image=[image])), atoms, CHEAP.stride, gamma_e=gamma_e, gamma_w=gamma_w, burn_in=3,
-            collect=2, seed=0, first_image=number,
+            normalised(test.isel(image=[image])), atoms, CHEAP.stride, gamma_e=gamma_e, gamma_w=gamma_w,
+            chain=InferenceChain(3, 2, 0, number),
         )
         left = (-2 * (codes.log_likelihood.item() - constant(gamma_e)) / gamma_e / 28**2) ** 0.5
         assert float(found.residual[number]) == pytest.approx(left, rel=1e-4)

@@ -33,40 +33,19 @@ def test_a_page_runs_at_parameters_as_people_write_them(one, capsys, monkeypatch
     assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
 
 
-def test_lists_are_given_as_papermill_takes_them(one):
-    assert run.main(["chapter", "one.md", "out.ipynb", "-y", "{n: 5, pool: [2, 4]}"]) == 0
-    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
-
-
-@pytest.mark.parametrize(("folder", "before"), [
-    (ROOT, "book/"), (ROOT / "book" / "mnist", "../"), (Path("/"), f"{ROOT}/book/"), (None, "linked/"),
-])
-def test_pages_are_found_from_everywhere(folder, before, tmp_path, monkeypatch):
-    (tmp_path / "linked").symlink_to(ROOT / "book")
-    monkeypatch.chdir(folder or tmp_path)
-    for page in notebooks.chapters():
-        assert chapter.read(f"{before}{page}.md").cells, page
-    monkeypatch.chdir((folder or tmp_path) / before / "mnist")
-    assert chapter.read("error.md").cells
-
-
 @pytest.mark.parametrize(("words", "said"), [
     (["two.md", "out.ipynb"], "chapter two.md: cannot be read ([Errno 2]"),
-    (["bytes.md", "out.ipynb"], "chapter bytes.md: cannot be read ('utf-8' codec"),
     (["README.md", "out.ipynb"], "README.md: no page with code of this book; name one such as book/mnist/error.md"),
     (["a.ipynb", "out.ipynb"], "chapter a.ipynb: no page with code of this book"),
     (["one.md", "a.ipynb"], "output a.ipynb: is there already; remove it, or name another"),
     (["one.md", "out.md"], "output out.md: the name of a notebook (.ipynb) is needed"),
     (["one.md", "no/out.ipynb"], "output no/out.ipynb: there is no folder no; make it first"),
     (["one.md", "out.ipynb", "-p", "m", "5"], "chapter one.md has no parameter m; it has n, pool"),
-    (["one.md", "out.ipynb", "-p", "pol", "5"], "has no parameter pol (nearest: pool); it has n, pool"),
-    (["one.md", "out.ipynb", "-y", "pool: [2, x]"], "parameter pool: '2 x' given, whole numbers needed"),
     (["one.md", "out.ipynb", "-y", "n: 1", "-p", "n=6"], "parameter n: given twice"),
     (["one.md", "out.ipynb", "-y", "pool: [2"], "-y: 'pool: [2' given, names and values needed"),
 ])
 def test_one_line_says_what_is_wrong_before_any_work(one, capsys, monkeypatch, words, said):
     Path("README.md").write_text("# Words\n\n    code\n")
-    Path("bytes.md").write_bytes(b"\xff\xfe")
     nbformat.write(nbformat.v4.new_notebook(), "a.ipynb")
     monkeypatch.setattr(chapter, "execute", None)
     assert run.main(["chapter", *words]) == 2
@@ -82,10 +61,7 @@ def test_the_line_at_the_end_of_a_page_changes_one_value(page, monkeypatch):
     known = chapter.defaults(chapter.read(notebooks.text_path(page)))
     ((name, value),) = parameters.parse(page, known, found[1]).items()
     assert found[0] == f"book/{page}.md" and value != known[name]
-    assert (" -y " in rerun.command(page)) == isinstance(known[name], list | tuple)
-    said = rerun.effect(page)
-    assert re.fullmatch(r"Then .+ It takes about (\d+ seconds|\w+ minutes?) of one core, .* An unknown .+", said)
-    assert {*known} - {name} <= {*re.findall(r"\w+", said)}
+    assert {*known} - {name} <= {*re.findall(r"\w+", rerun.effect(page))}
 
 
 def test_every_page_has_such_a_line_and_no_other_has():

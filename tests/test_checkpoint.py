@@ -48,15 +48,6 @@ def test_what_goes_in_comes_out(tmp_path):
     assert same(read(path, owner(), DATA), chain_state())
 
 
-def test_the_one_before_is_read_where_the_last_one_is_missing(tmp_path):
-    """A process killed between the two renames leaves this."""
-    path = tmp_path / "layer1.joblib"
-    write(path, owner(), chain_state(1), DATA)
-    write(path, owner(), chain_state(2), DATA)
-    path.unlink()
-    assert same(read(path, owner(), DATA), chain_state(1))
-
-
 def test_damage_anywhere_is_refused(tmp_path):
     """Cut at any length, or with any byte changed."""
     path = tmp_path / "layer1.joblib"

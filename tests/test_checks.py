@@ -46,7 +46,7 @@ def test_what_is_wrong_is_named(check, message):
 def test_arrays_too_large_for_the_machine_are_refused_before_they_are_made(monkeypatch):
     monkeypatch.setattr(checks, "memory", lambda: 1000)
     check_memory("size", 125)
-    with pytest.raises(GddError, match="size: an array of 126 numbers would be needed, about 1.01e-06 GB"):
+    with pytest.raises(GddError, match="size: an array of 126 numbers would be needed; this machine has"):
         check_memory("size", 126)
     with pytest.raises(GddError, match="images: an array of"):
         as_plain(np.broadcast_to(0.0, (10**6, 1, 10**9, 3)), IMAGES, "images")

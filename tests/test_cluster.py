@@ -16,7 +16,6 @@ from test_sums import CASES, CHAIN, MODEL, PARTITIONS, check, equal
 
 import gdd
 from gdd.base.checks import GddError
-from gdd.inference.fixed_dictionary import infer_layers
 from gdd.model.spec import ChainSpec
 
 distributed = pytest.importorskip("distributed")
@@ -109,10 +108,6 @@ def test_new_images_give_the_same_bits(client, images, tmp_path):
     xr.testing.assert_equal(found, gdd.infer(fitted, atoms, images[:1100], mask=seen, **options))
     with pytest.raises(GddError, match="first_image: 1.5"):
         cluster.infer(fitted, atoms, images[:1100], folder=tmp_path, first_image=1.5, **options)
-    held = gdd.pretrain(images, MODEL, CHAIN)
-    for one, other in zip(infer_layers(held, images[:1100], 3, 2, 5),
-                          cluster.infer_layers(held, images[:1100], 3, 2, 5), strict=True):
-        xr.testing.assert_equal(one, other)
 
 
 def test_independent_tasks_come_in_order(client):

@@ -13,11 +13,11 @@ from tiny import LAYERS, draw, with_local, with_shared
 
 from gdd.model import distributions
 from gdd.model.layer import log_joint, log_positions_given
-from gdd.model.state import EMPTY, block_positions, with_block
+from gdd.model.state import EMPTY, positions_exist, with_block
 from gdd.reference import conditionals
 
 TOLERANCE = 1e-9
-HELPERS = {"pixel_precision", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
+HELPERS = {"pixel_precision", "slab_log_odds", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
 
 
 def test_every_public_conditional_has_a_ratio_test():
@@ -27,7 +27,7 @@ def test_every_public_conditional_has_a_ratio_test():
 def ratio_block_in_layer(tiny, rng):
     """Every outcome of random blocks, edges included, with a random weight each."""
     state, data, spec, shape = tiny
-    have = block_positions(shape)
+    have = positions_exist(shape)
     corners = [(0, 0), (shape.grid[0] - 1, shape.grid[1] - 1), (0, shape.grid[1] - 1), (shape.grid[0] - 1, 0)]
     for i, j in dict.fromkeys(corners):
         where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
@@ -46,7 +46,7 @@ def ratio_block_given_rest(tiny, rng):
     left = conditionals.residual(emptied, data, shape)[0]
     precision = conditionals.pixel_precision(state, data)[0]
     (h, w), q = shape.atom_size, shape.block[1]
-    positions = np.flatnonzero(block_positions(shape)[0, 0])
+    positions = np.flatnonzero(positions_exist(shape)[0, 0])
     cut = [np.s_[:, m // q : m // q + h, m % q : m % q + w] for m in positions]
     prior = conditionals.log_block_prior(emptied.local.z, spec, shape, where)[[*positions, -1]]
     windows, weights = np.stack([left[c] for c in cut]), np.stack([precision[c] for c in cut])

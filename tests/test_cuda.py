@@ -15,7 +15,7 @@ from gdd.inference.deconvolution import deconvolve
 
 CHAINS = Path(__file__).with_name("cuda_chains.py")
 #: chains that it compares, and kernels that it compiles
-CASES, KERNELS = 14, 4
+CASES, KERNELS = 18, 5
 
 
 def run_apart(how, **environment):
@@ -28,9 +28,10 @@ def run_apart(how, **environment):
 def assert_same_chains(lines):
     """Every case is equal; too little memory is refused by name of what needs it."""
     assert [line.split()[-1] for line in lines[:CASES]] == ["equal"] * CASES
-    deconvolution, learning = lines[CASES:]
+    deconvolution, learning, refining = lines[CASES:]
     assert deconvolution.startswith("images, atoms, stride: ") and "memory are needed" in deconvolution
     assert learning.startswith("atoms of layer 1: ") and "memory are needed" in learning
+    assert refining.startswith("images, model: ") and "memory are needed" in refining
 
 
 def test_simulated_chains_are_the_compiled_ones():
@@ -56,11 +57,13 @@ def test_without_a_device_one_line_says_so_before_any_work():
         deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="gpu")
     from numba import cuda
 
-    model = gdd.ModelSpec((gdd.LayerSpec(2, (2, 2)),), (5, 5))
+    model, many = gdd.ModelSpec((gdd.LayerSpec(2, (2, 2)),), (5, 5)), np.random.default_rng(0).normal(size=(2, 28, 28))
     calls = [
         lambda: deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda"),
         lambda: gdd.pretrain(images, model, gdd.ChainSpec(1, 1), device="cuda"),
-        lambda: gdd.DeepDeconvolution(**QUICK, device="cuda").fit(np.random.default_rng(0).normal(size=(2, 28, 28))),
+        lambda: gdd.refine(images, model, gdd.ChainSpec(1, 1), device="cuda"),
+        lambda: gdd.DeepDeconvolution(**QUICK, device="cuda").fit(many),
+        lambda: gdd.DeepDeconvolution(**QUICK, device="cuda", refine=(1, 1)).fit(many),
     ]
     for call in [] if cuda.is_available() else calls:
         with pytest.raises(GddError, match="no NVIDIA graphics processor"):

@@ -11,9 +11,7 @@ import pooch
 import pytest
 import xarray as xr
 from PIL import Image
-from scipy.ndimage import zoom
-from scipy.stats import binom, chi2, chisquare, kstest
-from sklearn.datasets import load_digits
+from scipy.stats import binom, chisquare, kstest
 
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
@@ -92,24 +90,6 @@ def test_images_of_record(name, split, arguments, digest):
     assert 0 <= float(images.min()) <= float(images.max()) <= 1
 
 
-def test_digits_are_the_original_ones_enlarged():
-    images, original = datasets.load("digits", "all"), load_digits()
-    np.testing.assert_array_equal(images.label, original.target)
-    border = images.values.copy()
-    border[:, :, 4:24, 4:24] = 0
-    assert not border.any()
-    back = zoom(images.values[:, 0, 4:24, 4:24], (1, 0.4, 0.4), order=1, grid_mode=True, mode="nearest")
-    correlation = [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(back, original.images, strict=True)]
-    assert min(correlation) > 0.95
-
-
-def test_subsets_and_other_sizes():
-    assert set(datasets.load("digits", classes=(3, "7")).label.values) == {3, 7}
-    images, small = (datasets.load("digits", n=5, size=size) for size in (None, (14, 21)))
-    assert small.shape == (5, 1, 14, 21)
-    np.testing.assert_allclose(small.mean(("row", "col")), images.mean(("row", "col")), rtol=0.02)  # of ink as much
-
-
 def test_balance_with_a_remainder():
     labels = np.repeat([0, 1, 2], [10, 20, 30])
     chosen = balanced_subset(labels, 20, seed=1)
@@ -119,14 +99,6 @@ def test_balance_with_a_remainder():
     assert extra == {0, 1, 2}
     with pytest.raises(GddError, match="class 0, which has 10.*at most 30"):
         balanced_subset(labels, 33, 0)
-
-
-def test_every_image_is_equally_likely():
-    labels, draws = np.repeat([0, 1], 10), 2000
-    counts = sum(np.bincount(balanced_subset(labels, 6, s), minlength=20) for s in range(draws))
-    # 3 of 10 each time; the counts' variance is that of drawing without replacement
-    statistic = ((counts - 0.3 * draws) ** 2).sum() / (draws * 0.3 * 0.7) * 0.9
-    assert chi2(18).sf(statistic) > 1e-4
 
 
 # ---- folders of pictures
@@ -233,12 +205,10 @@ def test_planted_rates():
     on = made.z.values >= 0
     assert 5e-5 < binom(on.size, 0.05).cdf(on.sum()) < 1 - 5e-5  # two-sided, each at 1e-4
     assert chisquare(np.bincount(made.z.values[on], minlength=9)).pvalue > 1e-4
-    assert kstest(made.w.values[on], "norm").pvalue > 1e-4
-    assert not made.w.values[~on].any()
+    assert kstest(made.w.values[on], "norm").pvalue > 1e-4 and not made.w.values[~on].any()
     ragged = planted(seed=5, images=400, size=(10, 10), atom_size=(2, 2), pool=(4, 5), active=1.0, atoms=2)
     corner = ragged.z.values[..., 2, 1].ravel()  # map 9 x 9: block rows of 4, 4, 1 and columns of 5, 4
     assert set(corner) == {0, 1, 2, 3} and chisquare(np.bincount(corner)).pvalue > 1e-4
-    assert set(ragged.z.values[..., 0, 1].ravel()) == {r * 5 + c for r in range(4) for c in range(4)}
 
 
 def direct(image, window, sigma):
@@ -273,10 +243,8 @@ def test_brightness_and_contrast_go_and_labels_stay():
     images = datasets.load("digits", n=4)
     found = normalise_contrast(images.astype(float))
     np.testing.assert_allclose(normalise_contrast(0.2 * images.astype(float) + 0.5), found, atol=1e-9)
-    assert "local contrast" in found.attrs["scale"] and images.attrs["scale"] == "pixels, 0 to 1"
-    assert found.attrs["checksum"] == images.attrs["checksum"]
+    assert "local contrast" in found.attrs["scale"] and found.attrs["checksum"] == images.attrs["checksum"]
     turned = normalise_contrast(images.transpose("row", "col", "image", "plane"))
     xr.testing.assert_identical(turned, normalise_contrast(images))
-    assert turned.dtype == np.float32
     with pytest.raises(GddError, match="image 0 is constant"):
         normalise_contrast(np.ones((2, 1, 5, 5)))

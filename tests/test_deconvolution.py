@@ -9,8 +9,7 @@ from scipy.stats import foldnorm, multivariate_normal, norm
 
 from gdd.base.checks import GddError
 from gdd.base.compiling import MOST_THREADS, on_threads
-from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
-from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
+from gdd.inference.deconvolution import InferenceChain, deconvolve, make_problem, under_mask
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd.reference.deconvolution import (
@@ -22,6 +21,7 @@ from gdd.reference.deconvolution import (
 from gdd.reference.random import TEST, Stream
 from gdd.sampler.kernels import coefficients as kernels
 from gdd.sampler.kernels.random import fill_key
+from gdd.sampler.placement import offset_index, placement_grid
 
 GAMMA_E, GAMMA_W = 3.0, 0.5
 
@@ -45,21 +45,9 @@ def placed(atoms, size, stride):
     return np.array(pictures)
 
 
-def scaled_atoms(problem):
-    """(atom, plane, atom_row, atom_col), in units of noise precision 1."""
-    rows, length, number = problem.atoms.shape
-    return problem.atoms.reshape(rows, length // problem.planes, problem.planes, number).transpose(3, 2, 0, 1)
-
-
 def plane_last(image):
     """(plane, row, col) to (row, col * plane)."""
     return np.ascontiguousarray(image.transpose(1, 2, 0)).reshape(image.shape[1], -1)
-
-
-def odds_of(problem):
-    odds = kernels.Odds(np.empty(problem.norm.size), np.empty(problem.norm.size))
-    kernels.fill_odds(problem, problem.gamma_w, odds)
-    return odds
 
 
 def chain_of(correlation):
@@ -145,10 +133,10 @@ def test_compiled_chain_is_the_plain_chain(case, hidden, pursued):
     pictures, sweeps, rng = placed(atoms, size, stride), 2 * kernels.REFRESH + 3, np.random.default_rng(9)
     mask = np.stack([pixels_seen(size), rng.random(images[0].shape) < 0.5]) if hidden else np.ones(images.shape, bool)
     start = None if pursued else rng.normal(size=(2, 3, *make_problem(atoms, size, stride, 1.0, 1.0).grid))
-    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "seed": 5, "mask": mask if hidden else None, "start": start}
+    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "mask": mask if hidden else None, "start": start}
     holed = np.where(mask, images, np.nan)
-    best = deconvolve(holed, atoms, stride, burn_in=sweeps - 6, collect=6, trace=True, **options)
-    last = deconvolve(holed, atoms, stride, burn_in=sweeps - 1, collect=1, **options)
+    best = deconvolve(holed, atoms, stride, chain=InferenceChain(sweeps - 6, 6, 5), trace=True, **options)
+    last = deconvolve(holed, atoms, stride, chain=InferenceChain(sweeps - 1, 1, 5), **options)
     for n, seen in enumerate(mask):
         shown = np.sqrt(GAMMA_E) * pictures[:, seen]
         gram, scaled = shown @ shown.T, shown @ (np.sqrt(GAMMA_E) * images[n][seen])
@@ -178,7 +166,7 @@ def test_a_hidden_pixel_plays_no_part(hiding):
     seen = np.ones((1, 2, 5, 4), bool)
     seen[:, :, 2:] = False
     image = np.where(seen, 2.0 * atoms[:1], hiding)
-    found = deconvolve(image, atoms, (1, 1), gamma_e=1e4, gamma_w=1e-4, mask=seen, burn_in=0, collect=1)
+    found = deconvolve(image, atoms, (1, 1), gamma_e=1e4, gamma_w=1e-4, mask=seen, chain=InferenceChain(0, 1))
     assert_allclose(found.ml_sample.values.ravel(), [2.0, 0.0, 0.0], atol=0.02)
 
 
@@ -187,16 +175,16 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     size, stride = CASES["ragged"]
     atoms, images = atoms_and_images(size, 1)
     problem = make_problem(atoms.astype(dtype), size, stride, 1.0, GAMMA_W)
-    image = images.astype(dtype)
-    given = correlate_at_stride(image, scaled_atoms(problem), stride).ravel()
-    chain, odds = chain_of(given), odds_of(problem)
+    pictures = placed(atoms, size, stride)
+    given = np.tensordot(pictures, images[0], 3).astype(dtype)
+    chain, odds = chain_of(given), kernels.make_odds(problem)
     weight, correlation = chain.weight, chain.correlation
     kernels.inactive_bounds(odds, weight, chain.bound)
     for t in range(100):
         fill_key(chain.stream, (0, TEST, 0, t), 0)
         kernels.sweep_coefficients(chain, problem, odds, False)
-    residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
-    fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
+    residual = images[0] - np.tensordot(weight.astype(float), pictures, 1)
+    fresh = np.tensordot(pictures, residual, 3)
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
     running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
     assert_allclose(running, (residual**2).sum(), rtol=tolerance)
@@ -240,7 +228,7 @@ def long_run():
     """Sixty-four independent chains of one image: their spread is the Monte Carlo error."""
     atoms, image = small_model()
     copies = np.repeat(image, 64, axis=0)
-    result = deconvolve(copies, atoms, SMALL_STRIDE, burn_in=50, collect=400, **SMALL)
+    result = deconvolve(copies, atoms, SMALL_STRIDE, chain=InferenceChain(50, 400), **SMALL)
     values = np.array([unfolded(result[name]) for name in ("mean", "inclusion", "magnitude")])
     return values.mean(1), values.std(1, ddof=1) / 8
 
@@ -271,7 +259,7 @@ def masked_run():
     mask[0, 0, 1:3, :3] = False
     copies = np.repeat(np.where(mask, image, np.nan), 64, axis=0)
     many = np.repeat(mask, 64, axis=0)
-    result = deconvolve(copies, atoms, SMALL_STRIDE, mask=many, burn_in=100, collect=1500, **SMALL)
+    result = deconvolve(copies, atoms, SMALL_STRIDE, mask=many, chain=InferenceChain(100, 1500), **SMALL)
     values = np.array([unfolded(result[name]) for name in ("mean", "inclusion", "magnitude")])
     return mask, values.mean(1), values.std(1, ddof=1) / 8
 
@@ -295,7 +283,7 @@ def exact_start(drawn_with):
     maps = (rng.random((images, 2, 2, 2)) < 1 / 2) * rng.normal(size=(images, 2, 2, 2)) / np.sqrt(drawn_with)
     noise = rng.normal(size=(images, 1, *SMALL_SIZE)) / np.sqrt(SMALL["gamma_e"])
     data = render_projected(atoms, maps, SMALL_STRIDE, SMALL_SIZE) + noise
-    after = deconvolve(data, atoms, SMALL_STRIDE, burn_in=2, collect=1, start=maps, **SMALL).ml_sample.values
+    after = deconvolve(data, atoms, SMALL_STRIDE, chain=InferenceChain(2, 1), start=maps, **SMALL).ml_sample.values
     statistics = []
     for s in (maps, after):
         off = data - render_projected(atoms, s, SMALL_STRIDE, SMALL_SIZE)
@@ -315,18 +303,18 @@ def test_exact_start_rejects_another_slab():
 
 def test_without_data_the_prior():
     atoms, images = atoms_and_images((9, 8))
-    result = deconvolve(images, atoms, (2, 2), gamma_e=1e-12, gamma_w=4.0, burn_in=0, collect=3)
+    result = deconvolve(images, atoms, (2, 2), gamma_e=1e-12, gamma_w=4.0, chain=InferenceChain(0, 3))
     assert_allclose(result.inclusion, 1 / 3, rtol=1e-6)
     assert_allclose(result.magnitude, 0.5 * np.sqrt(2 / np.pi) / 3, rtol=1e-6)
 
 
 def test_idle_coefficients_are_drawn_with_their_probability():
     """Proposals decide about rare coefficients, bounds about which are rare; collecting changes no draw."""
-    atoms, count, slabs = 250, 1000, [slab_index(2, 4, 3, 1)] * 2
+    atoms, count, offsets = 250, 1000, [offset_index(2, 4, 3, 1)] * 2
     log_odds = np.linspace(kernels.LOG_MIN_ODDS - 2.0, kernels.LOG_MIN_ODDS + 0.5, count)
     odds = kernels.Odds(np.full(count, 0.5), log_odds)
     gram, unused = np.zeros((atoms, 3, 3, atoms)), np.zeros((3, 3, atoms))
-    problem = kernels.Problem(unused, 1, np.ones(2, int), gram, *slabs, np.ones(count), 1.0, 0.0)
+    problem = kernels.Problem(unused, 1, np.ones(2, int), gram, *offsets, np.ones(count), 1.0, 0.0)
     correlation = np.where(np.arange(count) % 3, 0.0, 1.0)
     active = np.zeros(count)
     for t in range(400):
@@ -364,11 +352,11 @@ def some_hidden(images):
 def test_neither_threads_nor_the_part_that_is_given_change_a_bit(hidden):
     atoms, images = (a.astype(np.float32) for a in atoms_and_images((9, 8), 7))
     mask = some_hidden(images) if hidden else None
-    read = lambda first, **more: deconvolve(  # noqa: E731
-        images[first:], atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=5, collect=30,
-        mask=mask[first:] if hidden else None, **more,
+    read = lambda first, number=0: deconvolve(  # noqa: E731
+        images[first:], atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, chain=InferenceChain(5, 30, 0, number),
+        mask=mask[first:] if hidden else None,
     )
-    whole, part, other = read(0), read(3, first_image=3), read(3, first_image=2)
+    whole, part, other = read(0), read(3, 3), read(3, 2)
     assert whole.ml_sample.dtype == np.float32
     assert_array_equal(whole.ml_sample[3:], part.ml_sample)
     assert not np.array_equal(part.ml_sample, other.ml_sample)
@@ -394,12 +382,12 @@ def spoiled(images):
         (lambda a: {"stride": (2, 0)}, "stride, axis 'col': 0"),
         (lambda a: {"gamma_e": np.ones(3)}, "gamma_e"),
         (lambda a: {"gamma_w": -1.0}, "gamma_w: -1.0"),
-        (lambda a: {"collect": 0}, "collect: 0"),
+        (lambda a: {"chain": InferenceChain(1, 0)}, "collect: 0"),
         (lambda a: {"start": np.zeros((3, 3, 3, 2))}, "start"),
     ],
 )
 def test_bad_input_is_named(change, message):
     atoms, images = atoms_and_images((9, 8))
-    arguments = {"images": images, "atoms": atoms, "stride": (2, 2), "gamma_e": 1.0, "gamma_w": 1.0, "collect": 1}
+    arguments = {"images": images, "atoms": atoms, "stride": (2, 2), "gamma_e": 1.0, "gamma_w": 1.0}
     with pytest.raises(GddError, match=message):
         deconvolve(**(arguments | change(arguments)))

@@ -6,6 +6,7 @@ import xarray as xr
 
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
+from gdd.inference.deconvolution import InferenceChain
 from gdd.model.convolution import synthesise
 from gdd_book.dictionaries import match_layers, pack, rebuild, unpack
 
@@ -51,9 +52,9 @@ def test_images_are_rebuilt_from_their_own_atoms_and_not_from_others():
     spread[:, :, ::2, ::2] = maps
     clean = synthesise(atoms, spread)
     images = xr.DataArray((clean + 0.1 * generator.standard_normal(clean.shape)).astype("f4"), dims=IMAGES)
-    chain = {"burn_in": 60, "collect": 20, "seed": 0, "gamma_e": 100.0, "gamma_w": 0.01}
-    own, active = rebuild(images, atoms, (2, 2), **chain)
-    other, _ = rebuild(images, generator.standard_normal(atoms.shape), (2, 2), **chain)
+    options = {"chain": InferenceChain(60, 20), "gamma_e": 100.0, "gamma_w": 0.01}
+    own, active = rebuild(images, atoms, (2, 2), **options)
+    other, _ = rebuild(images, generator.standard_normal(atoms.shape), (2, 2), **options)
     assert own == pytest.approx(0.1, rel=0.15)
     assert 1 <= active < 8
     assert other > 3 * own

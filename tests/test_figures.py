@@ -16,7 +16,6 @@ from gdd_book.figures.model import show_atoms
 from gdd_book.pages import notebooks
 
 DRAWINGS = sorted(path for path in (notebooks.BOOK / "_static").glob("*.svg") if path.stem != "favicon")
-SHOWN = re.compile(r"^```\{figure\} (?:\.\./)*_static/(\S+)\.svg\n:name: (\S+)\n:alt: (.+)\n:width: 100%\n\n(.+)", re.M)
 
 
 def pixels(figure):
@@ -58,13 +57,6 @@ def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
     }
     both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])
     assert both.loc[("a", 1), ("x", "y")] == "2.00" and both["x", "z"].tolist() == ["2.00"] * 3 + ["4.00"] * 3
-
-
-def test_every_drawing_is_shown_with_words_for_those_who_do_not_see_it():
-    texts = [notebooks.text_path(page).read_text(encoding="utf-8") for page in notebooks.pages()]
-    shown = [found for text in texts for found in SHOWN.findall(text)]
-    assert sorted({name for name, *_ in shown}) == [path.stem for path in DRAWINGS]
-    assert len({label for _, label, *_ in shown}) == len(shown) == sum(text.count("```{figure}") for text in texts)
 
 
 @pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
@@ -117,10 +109,3 @@ def test_names_at_the_ends_of_lines_keep_their_order_and_do_not_collide():
     assert by_height == [boxes[0], boxes[3], boxes[2], boxes[1]]
     assert all(below.y1 <= above.y0 for below, above in zip(by_height, by_height[1:], strict=False))
     assert axes.texts[0].xyann[1] == pytest.approx(0.1)
-
-
-def test_methods_that_are_compared_have_colours_of_their_own():
-    names = ["paper", "ml_sample", "mean", "normalised detectors", "ridge regression", "raw pixels", "scattering",
-             "one-step features", "whitened one-step features", "k-means patches"]
-    assert len({style.method_colour(name) for name in names}) == len(names)
-    assert style.method_colour("single-pass features") == style.method_colour("one-step features")

@@ -16,22 +16,13 @@ from gdd_book import checkout, progress, records
 from gdd_book.data import sources
 
 
-def write(path, text, previous=None):
-    with written_whole(path, previous) as part:
+def write(path, text):
+    with written_whole(path) as part:
         part.write_text(text)
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_the_one_before_is_kept_where_asked_for(tmp_path):
-    path, before = tmp_path / "f.txt", tmp_path / "f.previous.txt"
-    write(path, "one", before)
-    assert names(tmp_path) == ["f.txt"]
-    write(path, "two", before)
-    write(path, "three", before)
-    assert (path.read_text(), before.read_text()) == ("three", "two")
 
 
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt(), ValueError("no")])

@@ -12,7 +12,7 @@ from tiny import LAYERS, WHOLE, draw, layer, proper
 from gdd.base.axes import IMAGE
 from gdd.model.layer import block_groups, draw_data, draw_state, log_joint, log_likelihood, outcome_counts, residual
 from gdd.model.spec import layer_shape
-from gdd.model.state import LayerData, block_positions, maps_of
+from gdd.model.state import LayerData, maps_of, positions_exist
 from gdd.reference.conditionals import atom_statistics
 from gdd.reference.layer_sweep import plain_sweep
 from gdd.reference.random import PRETRAIN, Key
@@ -44,7 +44,7 @@ def test_same_chain_as_the_plain_sweep(name, images):
     With one image, a gamma_e by image and one shared by images are the same number, but not the same code.
     """
     fast, data, spec, shape = draw(name, images)
-    plain, have = fast, block_positions(shape)
+    plain, have = fast, positions_exist(shape)
     for number in range(SWEEPS):
         fast, info = sweep(fast, data, spec, shape, key(number))
         plain = plain_sweep(plain, data, spec, shape, key(number))

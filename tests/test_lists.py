@@ -2,9 +2,7 @@
 
 import re
 
-import xarray as xr
-
-from gdd_book import checkout, records
+from gdd_book import checkout
 from gdd_book.pages import lists, notebooks
 
 CLAIMS, ELEMENTS = lists.claims(), lists.elements()
@@ -18,16 +16,6 @@ def test_every_answer_is_known_and_stands_on_a_page():
     for element in ELEMENTS:
         assert element.status in lists.STATUSES and (element.page or element.status == "not attempted"), element
     assert {entry.matters for entry in lists.errata()} <= set(lists.MATTERS)
-
-
-def test_our_number_is_the_mean_of_what_a_record_holds(tmp_path, monkeypatch):
-    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
-    asked = {"record": "a--b", "variable": "right", "select": {"way": "one"}}
-    assert lists.our_number(**asked) == ""
-    held = xr.Dataset({"right": (("way", "image"), [[0, 0, 0], [100, 0, 100]])}, {"way": ["all", "one"]})
-    held.to_netcdf(tmp_path / "a--b.nc")
-    monkeypatch.setattr(records, "read", xr.load_dataset)
-    assert lists.our_number(**asked) == "66.7\u00a0%"
 
 
 def test_what_claims_and_elements_name_is_there():

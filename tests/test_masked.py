@@ -9,7 +9,7 @@ from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.compiling import on_threads
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
-from gdd.model.state import EMPTY, LayerData, Local, block_positions
+from gdd.model.state import EMPTY, LayerData, Local, positions_exist
 from gdd.reference import conditionals
 from gdd.reference.layer_sweep import CORRECT, draw_image, one_image
 from gdd.reference.random import Key, Stream
@@ -152,5 +152,5 @@ def test_without_data_the_positions_keep_their_prior():
     assert infos[-1].log_likelihood == 0.0
     assert (after.local.z != state.local.z).any()
     empty = (after.local.z < 0).mean(axis=(2, 3)).ravel()  # (image * atom,): independent, each map has its own theta
-    expected = (1 / (1 + block_positions(shape).sum(axis=2))).mean()
+    expected = (1 / (1 + positions_exist(shape).sum(axis=2))).mean()
     assert abs(empty.mean() - expected) < 4.5 * empty.std() / np.sqrt(empty.size)

@@ -14,7 +14,7 @@ from gdd.model.layer import (
     residual,
 )
 from gdd.model.spec import layer_shape
-from gdd.model.state import EMPTY, block_positions, maps_of
+from gdd.model.state import EMPTY, maps_of, positions_exist
 from gdd.reference.conditionals import theta_given_z
 from gdd_book.checks.enumeration import frequencies
 
@@ -106,7 +106,7 @@ def test_joint_sees_each_unknown():
     before = log_joint(state, data, spec, shape)
     z = state.local.z.copy()
     active = tuple(np.argwhere(z >= 0)[0])
-    z[active] = (z[active] + 1) % block_positions(shape)[active[2:]].sum()
+    z[active] = (z[active] + 1) % positions_exist(shape)[active[2:]].sum()
     changed = [with_local(state, z=z)]
     changed += [with_local(state, **{f: getattr(state.local, f) * 1.1}) for f in ("w", "gamma_e")]
     changed += [with_shared(state, **{f: getattr(state.shared, f) * 1.1}) for f in state.shared._fields]

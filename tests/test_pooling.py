@@ -8,8 +8,8 @@ from hypothesis.extra import numpy as hnp
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import (
     block_grid,
-    block_places,
     cut_into_blocks,
+    map_indices,
     one_hot,
     pool_sum,
     repeat_blocks,
@@ -32,7 +32,7 @@ def convolved(first, second):
 def random_blocks(seed, map_size, pool):
     """Random blocks (z, w) of which every position exists; about a quarter empty."""
     rng = np.random.default_rng(seed)
-    exists = block_places(map_size, pool) >= 0
+    exists = map_indices(map_size, pool) >= 0
     odds = rng.random((2, 3, *exists.shape)) * exists
     z = np.where(rng.random(odds.shape[:-1]) < 0.25, -1, odds.argmax(-1))
     return z, np.where(z >= 0, rng.normal(size=z.shape), 0.0)
@@ -104,7 +104,7 @@ def test_misprint_p9_size_of_spreading(values, pool):
 @given(map_sizes, pools)
 @relaxed
 def test_every_place_of_the_map_is_in_one_block(map_size, pool):
-    where = block_places(map_size, pool)
+    where = map_indices(map_size, pool)
     assert where.shape == (*block_grid(map_size, pool), pool[0] * pool[1])
     np.testing.assert_array_equal(np.sort(where[where >= 0]), np.arange(map_size[0] * map_size[1]))
     for i, j, m in np.argwhere(where >= 0):

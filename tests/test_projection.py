@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gdd.base.compiling import on_threads
 from gdd.model.convolution import synthesise
-from gdd.model.pooling import block_places, repeat_blocks, spread, unpool
+from gdd.model.pooling import map_indices, repeat_blocks, spread, unpool
 from gdd.projection import collapse, render_projected, vote_positions
 from gdd_book.dictionaries import blocks_from_votes
 
@@ -22,7 +22,7 @@ relaxed = settings(max_examples=30, deadline=None)
 def vote_problem(seed, map_size=(6, 7), images=3, gamma=1):
     """One layer and the layer above it, all random."""
     rng, pool = np.random.default_rng(seed), (2, 3)
-    where = block_places(map_size, pool)
+    where = map_indices(map_size, pool)
     dictionary = rng.normal(size=(2, 2, 3, 2))
     z = np.where(where >= 0, rng.random((images, 2, *where.shape)), -1).argmax(-1)
     z = np.where(rng.random(z.shape) < 0.3, -1, z)
@@ -41,7 +41,7 @@ def plain_scores(images, dictionary, blocks, gamma_e, pool, upper_dictionary, up
     """The vote word by word, one image, shift, block and position at a time: (score, weight, exists)."""
     z, w = blocks
     map_size = tuple(i - d + 1 for i, d in zip(images.shape[2:], dictionary.shape[2:], strict=True))
-    where = block_places(map_size, pool)
+    where = map_indices(map_size, pool)
     weights = np.broadcast_to(gamma_e[:, None, None, None], images.shape) * (1.0 if mask is None else mask)
     residual = images - synthesise(dictionary, unpool(z, w, map_size, pool))
     score = np.zeros((*upper_dictionary.shape, where.shape[2]))

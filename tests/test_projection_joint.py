@@ -11,11 +11,11 @@ from gdd import infer
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
-from gdd.model.pooling import block_places, unpool
+from gdd.model.pooling import map_indices, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
 from gdd.projection import collapse, project, project_layers, render_projected, vote_joint
-from gdd.reference.joint_conditionals import of_images
+from gdd.reference.joint_conditionals import state_of_images
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import blocks_from_votes, threshold
 
@@ -117,7 +117,7 @@ def plain_winners(state, data, model, layer):
         state.local.positions[layer + 1], values[layer + 2]
     )
     maps = unpool(*blocks, above.map_size, above.block)
-    where = block_places(shapes[layer].map_size, shapes[layer].block)
+    where = map_indices(shapes[layer].map_size, shapes[layer].block)
     residual, seen = joint_residual(state, data, model), 1.0 if data.mask is None else data.mask
     score = np.full((*upper.shape, where.shape[2]), -np.inf)
     for top, k, a, b, m in np.ndindex(score.shape):
@@ -151,7 +151,7 @@ def test_every_layer_is_carried_down():
     positions = [vote.positions for vote in vote_joint(state, data, THREE)]
     np.testing.assert_array_equal(middle, collapse(state.shared.dictionaries[:2], [(2, 2)], positions[:1])[-1])
     np.testing.assert_array_equal(top, project(refined))
-    state, data = of_images(state, data, slice(2))
+    state, data = state_of_images(state, data, slice(2))
     np.testing.assert_array_equal(project_layers(refined, 2)[-1], project(refined._replace(state=state, data=data)))
     assert not np.array_equal(project_layers(refined, 2)[-1], top)
 

@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 
 from gdd.base.checks import GddError
+from gdd.cuda import device
 from gdd_book import experiments, records, run
 from gdd_book.experiments.common import EXPERIMENTS, Experiment
 from gdd_book.progress import Run, checkpoints
@@ -75,6 +76,19 @@ def test_errors_are_one_line_and_no_work_is_done(toy, capsys, arguments, message
     assert message in said
     assert said.count("\n") == 1
     assert toy == []
+
+
+def test_a_device_is_refused_before_any_work_or_named_in_the_record(toy, capsys, monkeypatch):
+    """The record has the same name, as the chains are the same."""
+    asked = ["run", "toy", "--device", "cuda"]
+    monkeypatch.setattr(device.cuda, "is_available", lambda: False)
+    assert run.main(asked) == 2
+    assert "no NVIDIA graphics processor" in capsys.readouterr().err and toy == []
+    monkeypatch.setattr(device, "check_available", lambda: None)
+    monkeypatch.setattr(device, "name", lambda: "Model 1")
+    assert run.main(asked) == 0
+    assert capsys.readouterr().out.strip() == str(records.path_for("toy", "demo"))
+    assert records.find("toy", "demo").attrs["machine"].endswith("chains on Model 1")
 
 
 def checkpoints_of(tmp_path):

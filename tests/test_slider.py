@@ -8,15 +8,13 @@ import re
 
 import numpy as np
 import pytest
-import xarray as xr
 from bs4 import BeautifulSoup
 from PIL import Image
 from scipy import integrate, stats
 
-from gdd_book import records
 from gdd_book.experiments.studies.printed import left_over
 from gdd_book.figures import moving
-from gdd_book.figures.slider import slider, switches
+from gdd_book.figures.slider import slider
 from gdd_book.figures.style import finish, new_figure
 from gdd_book.training import digits
 
@@ -53,29 +51,6 @@ def test_a_slider_has_all_frames_and_answers_to_keys():
     assert page.button["type"] == "button" and page.button.string == "Play"
 
 
-def test_switches_have_a_frame_for_every_setting():
-    settings = [(f"words {n}", Image.new("L", (8, 8), n), [f"one {n}", f"two {n}"]) for n in range(4)]
-    _, words, first, page = parts(switches(settings, "what", first=2))
-    assert words == [f"words {n}" for n in range(4)] and first == 2 and page.button is None
-    boxes = page.find_all("input", type="checkbox")  # with names that one can click on; the browser lets space switch
-    assert [box.parent.get_text(strip=True) for box in boxes] == ["one 2", "two 2"]
-    assert [box.has_attr("checked") for box in boxes] == [False, True]  # the lowest bit is the first
-
-
-def test_the_noise_goes_from_strokes_to_digits_and_opens_at_the_chosen():
-    _, words, first, _ = parts(moving.over_noise(records.fullest("mnist-depth")))
-    deviations = [float(re.search(r"deviation ([\d.]+)", one)[1]) for one in words]
-    assert deviations == sorted(deviations) and len(set(deviations)) == 8
-    assert "(precision 2)" in words[first]
-
-
-def test_digits_emerge_and_the_last_look_is_shown():
-    looks = {sweeps: xr.DataArray(np.random.default_rng(sweeps).normal(size=(12, 1, 5, 5)),
-                                  dims=("atom", "plane", "atom_row", "atom_col")) for sweeps in (0, 1, 4)}
-    _, words, first, _ = parts(moving.emerging(looks))
-    assert words == ["after pretraining", "refinement, sweep 1", "refinement, sweep 4"] and first == 2
-
-
 def test_the_published_chain_explodes_beside_the_corrected_one():
     images = digits({"data": "digits", "n_train": 4, "seed": 0})
     found = left_over(images, (0, 1, 2, 3), 0)
@@ -105,12 +80,3 @@ def test_probabilities_by_hand_are_those_of_the_model(on):
 
         odds = integrate.quad(likelihood, -8, 8, points=[float((left * atom).sum())])[0] / (moving.ATOMS - 1)
         assert chance == pytest.approx(odds / (1 + odds), rel=1e-6)
-
-
-def test_one_atom_explains_others_away():
-    _, words, first, page = parts(moving.explaining_away())
-    names = [label.get_text().split()[0] for label in page.find_all("label")]
-    chances = [dict(re.findall(r"([A-F]) (\d+)%", one.partition("others")[2])) for one in words]
-    alone = {name: float(chances[0][name]) for name in names}
-    assert len(words) == 2 ** len(names) and min(alone.values()) > 90
-    assert words[first].startswith("on: C;") and max(float(chances[first][name]) for name in "ABDE") < 20

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gdd.base.checks import GddError
 from gdd.estimator import check_projection
-from gdd.model.placement import placement_grid
 from gdd.model.spec import (
     CALTECH101,
     FACES,
@@ -21,6 +20,7 @@ from gdd.model.spec import (
     Precision,
     RefinementSpec,
 )
+from gdd.sampler.placement import placement_grid
 
 # model, then per layer: (planes, input, atoms, atom, map, blocks), projected atom, stride
 PAPER = {

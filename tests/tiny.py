@@ -9,7 +9,7 @@ import gdd
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.model.layer import draw_data, draw_state
 from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision, layer_shape
-from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
+from gdd.model.state import EMPTY, LayerData, LayerState, positions_exist
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled; maps of 21 x 21 and 7 x 7, and 2 x 2
 CHEAP = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
@@ -82,7 +82,7 @@ def draw(name, images=3, seed=0):
 
 def every_z(shape, empty=True):
     """All positions of one image, each with the axes of a z: (outcome, 1, atom, block_row, block_col)."""
-    have = block_positions(shape)
+    have = positions_exist(shape)
     options = [
         [*[EMPTY] * empty, *np.flatnonzero(have[i, j])] for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)
     ]

@@ -1,7 +1,5 @@
 """Where the book's own files are: beside this package in a checkout, nowhere after ``pip install`` of a wheel."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

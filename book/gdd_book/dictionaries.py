@@ -1,10 +1,7 @@
 """Dictionaries in the image plane: packed for a record, paired layer by layer, judged on images not seen before.
 
-Atoms of the layers differ in size, so a record has one array for each layer, and one axis that numbers the atoms of all
-layers from the bottom one up, with the coordinate ``layer``.
+A record has one array for each layer, and one axis of the atoms of all layers, with the coordinate ``layer``.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -16,11 +13,11 @@ from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
 from gdd.model.convolution import synthesise
 from gdd.model.joint import layer_values
-from gdd.model.placement import placement_grid
 from gdd.model.pooling import Blocks
 from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState
 from gdd.projection import render_projected
+from gdd.sampler.placement import placement_grid
 from gdd_book.evaluate.atoms import match_atoms, scaled
 
 LAYER = "layer"
@@ -52,10 +49,7 @@ def unpack(record: xr.Dataset, layer: int, **chosen) -> xr.DataArray:
 
 
 def rounded(array: Atoms, bits: int = 8) -> Atoms:
-    """Array of single precision, of which files become small: whole steps, 2 ** ``bits`` of them to its largest value.
-
-    The largest value is rounded up to a power of two, so that a step is one too.
-    """
+    """Array of single precision in whole steps, 2 ** ``bits`` of them to its largest value, rounded up to 2 ** n."""
     step = 2.0 ** (np.ceil(np.log2(np.abs(array).max().item() or 1)) - bits)
     return (np.rint(array / step) * step).astype(np.float32)
 
@@ -85,15 +79,14 @@ def cut_atoms(images: np.ndarray, count: int, size: tuple[int, int]) -> np.ndarr
     return images[chosen][:, :, top : top + size[0], left : left + size[1]].astype(float)
 
 
-def rebuild(images: xr.DataArray, atoms: Atoms, stride: tuple[int, int], **chain) -> tuple[float, float]:
-    """Reconstruct images from atoms scaled to unit norm, by the sample of highest likelihood.
+def rebuild(images: xr.DataArray, atoms: Atoms, stride: tuple[int, int], **options) -> tuple[float, float]:
+    """Root mean square of a pixel that atoms of unit norm leave of images, and active coefficients per image.
 
-    Returns the root mean square of the residual of a pixel, and the active coefficients per image. ``chain`` goes to
-    `gdd.inference.deconvolution.deconvolve`.
+    By the sample of highest likelihood; ``options`` go to `gdd.inference.deconvolution.deconvolve`.
     """
     plain = np.asarray(atoms, np.float32)
     plain = plain / np.sqrt((plain**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
-    code = deconvolve(images, plain, stride, **chain).ml_sample.values
+    code = deconvolve(images, plain, stride, **options).ml_sample.values
     left = images.values - render_projected(plain, code, stride, images.shape[2:])
     return float(np.sqrt((left**2).mean())), float((code != 0).sum() / len(images))
 
@@ -108,12 +101,9 @@ def placed_atoms(atoms: Atoms, stride: tuple[int, int], image_size: tuple[int, i
 
 
 def threshold(atoms: Atoms, share: float = 0.3) -> np.ndarray:
-    """Set pixels below ``share`` of their atom's strongest pixel to zero, and those of the opposite sign.
+    """Set pixels below ``share`` of their atom's strongest pixel, made positive, to zero, and those of the other sign.
 
-    The sign of an atom is arbitrary: each one is flipped, if need be, to make its strongest pixel positive.
-
-    Source: Pu, Yuan & Carin 2015, Sec. 4 (Fig. 2a, right).
-    Departs: the paper gives neither the threshold nor the treatment of signs.
+    Source: Pu, Yuan & Carin 2015, Sec. 4 (Fig. 2a, right). Departs: neither threshold nor signs are printed.
     Checked: tests/test_projection_joint.py.
     """
     atoms = np.asarray(atoms, float)

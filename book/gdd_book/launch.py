@@ -1,7 +1,5 @@
 """One run of an experiment: checkpoints, record and models; stopped by Ctrl-C, it can go on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gdd.base.checks import GddError, check_whole
+from gdd.inference.deconvolution import check_device
 from gdd_book import experiments, models, records
 from gdd_book.progress import Run, checkpoints
 
@@ -21,11 +20,11 @@ Result = TypeVar("Result")
 def run_experiment(
     name: str, scale: str, changes: Sequence[Sequence[str]] = (), restart: bool = False,
     on_interrupt: Callable[[], None] = lambda: None, jobs: int = 1, scheduler: str | None = None,
+    device: str = "cpu",
 ) -> Path:
-    """Run one experiment and write its record; return the record's path. Models go beside it.
+    """Run one experiment, write its record and models; return the record's path. Bad input is refused before any work.
 
-    Arguments are those of ``gdd run``; ``on_interrupt`` is called at Ctrl-C, before the process ends. An unknown
-    experiment, scale or parameter, several jobs where there is one, an unwritable folder are refused before any work.
+    ``on_interrupt`` is called at Ctrl-C, before the process ends; the others are those of ``gdd run``
     """
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)
@@ -34,12 +33,14 @@ def run_experiment(
     for option, value, usual in (("jobs", jobs, 1), ("scheduler", scheduler, None)):
         if value != usual and not experiment.in_parallel:
             raise GddError(f"{option}: {value} given; {name} has no parts to run side by side, leave --{option} out")
+    check_device(device)
     records.check_writable(path)
-    run = Run(checkpoints(), restart, jobs, scheduler, shown=True)
+    run = Run(checkpoints(), restart, jobs, scheduler, shown=True, device=device)
     outcome = run_watched(lambda: experiment.run(parameters, run), on_interrupt)
     made = {
         "experiment": name, "scale": scale, "parameters": parameters, "spec": outcome.spec, "seed": outcome.seed,
         "data_name": outcome.data_name, "data_checksum": outcome.data_checksum, "seconds": run.seconds,
+        "device": device,
     }
     for model, learned in outcome.learned.items():
         models.write(models.name_for(model, path), learned, records.as_json(records.made_by(**made)))

@@ -1,11 +1,8 @@
 """Trained models that the book ships, and the activations of some of their training images, labelled.
 
-``results/models/<name>-<stage>.nc`` is what `gdd.load` reads: the dictionaries of all layers, precisions, traces, the
-projected atoms, and, of `EXAMPLES` of the images that the model was learned from, these and their activations. What
-`gdd_book.records` keeps of a run stands in the attribute ``provenance``.
+``results/models/<name>-<stage>.nc`` is what `gdd.load` reads, with `EXAMPLES` of the images that the model was learned
+from and their activations; the attribute ``provenance`` is what `gdd_book.records` keeps of a run.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Sequence
@@ -62,7 +59,7 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
     coordinates = {one: images.coords[one] for one in COORDINATES if one in images.coords}
     plain = xr.DataArray(images.values, coordinates, images.dims, IMAGES_OF)
     model = gdd.DeepDeconvolution.from_chain(learned.trained, plain, learned.chain)
-    kept = results.of_images(learned.trained, some)
+    kept = results.select_images(learned.trained, some)
     model.chain_ = kept._replace(last=kept.state) if isinstance(kept, Refined) else kept  # one state will do
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
     data = small(saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some])}))
@@ -149,10 +146,9 @@ def activations(name: str, stages: Sequence[str] = STAGES) -> xr.Dataset:
     """Positions, weights and dense maps of every layer in the example images, one stage beside the other.
 
     ``map_1`` (stage, image, atom_1, row_1, col_1) and so on; ``projected_atoms`` (stage, projected_atom, plane,
-    projected_row, projected_col); ``energy`` (stage, projected_atom), an atom's share of the squares of all that the
-    top atoms draw, each alone; ``images`` (image, plane, row, col), and ``redrawn`` (stage, image, plane, row, col)
-    from their top coefficients, each layer below at its own positions. Images have the coordinates ``label`` and
-    ``number``, their number in the data set. The attribute ``stride`` has the pixels between places of top atoms.
+    projected_row, projected_col); ``energy`` (stage, projected_atom), an atom's share of what the top atoms draw, each
+    alone; ``images`` (image, plane, row, col), ``redrawn`` (stage, image, plane, row, col) from their top coefficients,
+    each layer below at its own positions; the attribute ``stride`` in pixels.
     """
     models, images = zip(*(_opened(f"{name}-{stage}") for stage in stages), strict=True)
     joined = xr.concat(map(_activations, models), "stage", combine_attrs="override").assign_coords(stage=list(stages))
@@ -232,8 +228,7 @@ def redrawn(
 ) -> np.ndarray:
     """Images that a chain's top coefficients draw, each layer below at its positions: (image, plane, row, col).
 
-    ``coefficients``, ``positions`` : numbers of the images whose they are; each image's own by default. ``atom`` : the
-    only top atom that draws; all by default
+    ``coefficients``, ``positions`` : numbers of the images whose they are; ``atom`` : the only top atom that draws
     """
     if isinstance(trained, Refined):
         local, shared = trained.state.local, trained.state.shared

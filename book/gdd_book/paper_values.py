@@ -1,7 +1,5 @@
 """Numbers that the paper prints, each with its place in the paper: ``book/paper_values.yml``, read only here."""
 
-from __future__ import annotations
-
 import pandas as pd
 import yaml
 

@@ -1,7 +1,5 @@
 """Parameters as people write them on a command line: ``-p NAME VALUE``, each once, in the form of its default."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -22,10 +20,8 @@ KINDS = {bool: ("true or false", "true or false each"), int: ("a whole number", 
 def parse(what: str, known: Mapping[str, Any], given: Iterable[Sequence[str]]) -> dict[str, Any]:
     """Values of the parameters that are given, by name, each of the kind of its default in ``known``.
 
-    Several values are written with spaces or commas, in brackets or without: ``0.3 1.0``, ``2,2``, ``[2, 2]``.
-
-    ``what`` : whose parameters they are, for messages; ``known`` : defaults: numbers, true or false, words, or a list
-    or tuple of one of these; ``given`` : the words behind each ``-p``: a name and its value or values, or NAME=VALUE
+    ``what`` : whose parameters they are, for messages; ``given`` : the words behind each ``-p``: a name and its value
+    or values, or NAME=VALUE; several with spaces or commas, in brackets or without
     """
     values = {}
     for first, *others in given:

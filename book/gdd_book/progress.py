@@ -1,7 +1,6 @@
 """What a run has besides its parameters: a bar of progress, folders of checkpoints, results that a later run reuses.
 
-Everything in the cache lies in a folder named after what it depends on: images and atoms by their content, models and
-chains by their settings. Runs that need the same chain share it, in whatever order they come.
+Folders are named after what they depend on: runs that need the same chain share it, in whatever order they come.
 """
 
 from __future__ import annotations
@@ -62,6 +61,7 @@ class Run:
     jobs: int = 1  # processes for tasks that can run side by side
     scheduler: str | None = None  # address of a dask scheduler, whose workers do these tasks instead
     shown: bool = False  # whether progress is shown
+    device: str = "cpu"  # of the chains, "cpu" or "cuda"; it changes no result but for rounding
     spent: dict[str, float] = field(default_factory=dict)  # seconds of earlier runs on what this one has found, by name
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Run:
 
     def for_tasks(self) -> Run:
         """Return what tasks given to `each` have as their run: this one, or a silent one where others do them."""
-        return self if self.jobs == 1 and self.scheduler is None else Run(self.cache)
+        return self if self.jobs == 1 and self.scheduler is None else Run(self.cache, device=self.device)
 
     def folder(self, name: str, depends: Mapping[str, Any]) -> Path | None:
         """Folder of checkpoints that depend on these values; it is not made here.
@@ -109,8 +109,8 @@ class Run:
     def kept(self, name: str, compute: Callable[[], xr.Dataset], **depends) -> xr.Dataset:
         """What an earlier run left that depends on the same values; if there is none, or a damaged one, made anew.
 
-        ``depends`` : see `folder`; the code among them, see `gdd_book.training.code_of`. The result's attribute
-        ``seconds`` counts what all runs spent on it.
+        ``depends`` : see `folder`, code by `gdd_book.training.code_of`. The attribute ``seconds`` counts what all runs
+        spent.
         """
         folder = self.folder(name, depends)
         path = folder and folder / "result.nc"

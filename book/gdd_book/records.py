@@ -5,8 +5,6 @@ A chapter shows a record or says that there is none; it never shows a number typ
 names another folder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib
@@ -40,8 +38,8 @@ LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file 
 def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> Path:
     """Where the record of this run lies: ``<experiment>--<scale>[--<parameter>-<value>...].nc``.
 
-    Only parameters that differ from the defaults of that scale appear, in alphabetical order, so equal runs have
-    equal names. A GddError refuses an unknown experiment, scale or parameter, and a name that would be too long.
+    Only what differs from the defaults of that scale is named, in alphabetical order. A GddError refuses an unknown
+    experiment, scale or parameter, and a name that would be too long.
     """
     defaults = experiments.defaults(experiment, scale)
     given = experiments.merge(experiment, scale, parameters or {})
@@ -53,28 +51,21 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
 
 def made_by(
     *, experiment: str, scale: str, parameters: Mapping, spec, seed: int, data_name: str, data_checksum: str,
-    seconds: float,
+    seconds: float, device: str = "cpu",
 ) -> dict:
-    """Attributes of all that a run leaves: what it was, and with what code on which machine it was made.
-
-    ``parameters`` with defaults; ``spec`` : dataclass, or mapping or sequence of dataclasses; ``data_checksum`` :
-    sha256 of the data set as read; ``seconds`` : wall time of all runs together
-    """
+    """Attributes of all that a run leaves: what it was, and with what code on which machine it was made."""
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {
         "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "data_name": data_name,
         "data_checksum": data_checksum, "parameters": as_json(dict(parameters)), "spec": as_json(spec), "seed": seed,
         "seconds": seconds, "code_version": gdd.__version__, "code_sha256": code_checksum(),
-        "libraries": as_json({"python": platform.python_version()} | libraries), "machine": machine(),
+        "libraries": as_json({"python": platform.python_version()} | libraries), "machine": machine(device),
         "peak_memory_bytes": peak_memory(), "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
 
 def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
-    """Write results and provenance (``run``, see `made_by`) as one NetCDF file, whole or not at all.
-
-    A GddError says that it cannot be written (full disk, unwritable folder); a file that was there before stays.
-    """
+    """Write results and provenance (``run``, see `made_by`) as one NetCDF file, whole or not at all, or a GddError."""
     path = user_path("path", path)
     with _writing(path):
         files.write(dataset.assign_attrs(made_by(**run)), path)
@@ -127,10 +118,7 @@ def by_parameter(experiment: str, parameter: str) -> dict[float, xr.Dataset]:
 
 
 def fullest(experiment: str) -> xr.Dataset | None:
-    """The run of paper scale with the most subsets, or None; records that differ in their subsets alone are one run.
-
-    Of several as full the one that changes the fewest parameters.
-    """
+    """The run of paper scale with the most subsets, in one record or several, and the fewest changes; or None."""
     runs, usual = defaultdict(list), experiments.defaults(experiment, "paper")
     for record in every(experiment):
         if record.attrs["scale"] == "paper":
@@ -152,11 +140,7 @@ def _together(records: list[xr.Dataset]) -> xr.Dataset:
 
 
 def every(experiment: str) -> list[xr.Dataset]:
-    """All records of one experiment, whatever their scale and parameters, in order of file name.
-
-    The experiment may be one whose code has left. A damaged record is left out; a line is printed that names it, which
-    a chapter shows and its strict build allows.
-    """
+    """All records of one experiment (its code may have left), in order of file name; a line names what is damaged."""
     found = []
     for path in sorted(checkout.results().glob(f"{experiment}--*.nc")):
         try:
@@ -201,12 +185,17 @@ def code_checksum() -> str:
 
 
 @cache
-def machine() -> str:
-    """Processor, cores and system in words; no name of the machine or of its owner."""
+def machine(device: str = "cpu") -> str:
+    """Processor, cores and system in words, and a graphics processor on which chains ran; no name of the machine."""
     info = Path("/proc/cpuinfo")
     models = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else []
     model = models[0] if models else platform.processor() or platform.machine()
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
+    words = f"{model}, {os.cpu_count()} cores, {platform.system()}"
+    if device == "cuda":
+        from gdd.cuda.device import name  # not before it is asked for
+
+        words += f", chains on {name()}"
+    return words
 
 
 def _plain(value):

@@ -1,9 +1,4 @@
-"""The command ``gdd``: what data are here, run an experiment or a chapter, build the book, measure the cost.
-
-The library is imported once a command needs it: `gdd --help` answers at once.
-"""
-
-from __future__ import annotations
+"""The command ``gdd``; the library is imported once a command needs it: `gdd --help` answers at once."""
 
 import argparse
 import importlib
@@ -81,7 +76,7 @@ def _run(chosen: argparse.Namespace) -> None:
     else:
         _print(run_experiment(
             chosen.experiment, chosen.scale, chosen.parameter, chosen.restart, chosen.interrupted, chosen.jobs,
-            chosen.scheduler,
+            chosen.scheduler, chosen.device,
         ))
 
 
@@ -140,6 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     side = run.add_mutually_exclusive_group()
     side.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
     side.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers do what processes would")
+    about = "cuda: chains on an NVIDIA graphics processor, the same to rounding; what has no chains stays where it is"
+    run.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help=about)
     run.set_defaults(command=_run, parser=run)
 
     about = "run a page of the book at your parameters, as a notebook"

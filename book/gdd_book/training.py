@@ -1,15 +1,9 @@
 """Models as the experiments train them, on digits and on Caltech images.
 
-Checkpoints lie in folders named after exactly what a chain depends on, see `gdd_book.progress`. So experiments that
-need the same chain share it, and two refinements of one pretrained model can run side by side.
-
-Caltech images are grey, 128 x 128, local contrast normalised (`gdd.inference.contrast`): the mean of a pixel's
-surroundings is subtracted, and the rest is divided by their standard deviation where that is above the image's mean
-one. What is left are edges and texture of about equal strength everywhere, around 0 and of standard deviation about
-0.7.
+Checkpoints lie in folders named after exactly what a chain depends on, see `gdd_book.progress`: experiments share
+chains. Caltech images are grey, 128 x 128, local contrast normalised (`gdd.inference.contrast`), around 0 with a
+standard deviation of about 0.7.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +18,7 @@ import xarray as xr
 import gdd
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.inference.contrast import normalise_contrast
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import precisions_of
 from gdd.model import spec
 from gdd.projection import project_layers
 from gdd.results import Trained
@@ -57,8 +51,6 @@ DEEP_DIGITS = HELD_DIGITS | {"refine_noise": 1 / (spec.NOISE_IN_SIGNALS * spec.P
 
 
 # ---- models
-
-
 def model_for(noise_precision: float, weight_precision: float) -> spec.ModelSpec:
     """Return the paper's MNIST model with precisions that keep its chains healthy; 0 for the printed priors.
 
@@ -81,10 +73,7 @@ def digits_model(p: Mapping[str, Any]) -> spec.ModelSpec:
 def caltech_model(name: str, p: Mapping[str, Any]) -> spec.ModelSpec:
     """Return one of `MODELS` likewise; in its upper layers gamma_w is fixed too, at a tenth, as inputs are larger.
 
-    With ``learned_planes`` every plane of an upper atom learns its own precision, as in the paper.
-
-    A learned one can rise without end in a top layer of 30 images: weights and atoms shrink to nothing (faces: active
-    as the prior has it, nothing explained).
+    A learned one can rise without end in a top layer of 30 images: weights and atoms shrink to nothing.
     """
     noise, weights = p["noise_precision"], p["weight_precision"]
     if not noise:
@@ -103,8 +92,6 @@ def refinement_for(refine_noise: float, **settings) -> spec.RefinementSpec:
 
 
 # ---- images
-
-
 def digits(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
     """Training digits of these parameters, or ``p["n_test"]`` test digits."""
     return datasets.load(p["data"], split, n=p["n_train" if split == "train" else "n_test"], seed=p["seed"])
@@ -126,8 +113,7 @@ def caltech_images(
 def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_out: int = 0) -> xr.DataArray:
     """Training pictures, ``per_class`` of each of these classes; or ``held_out`` others of all of them together.
 
-    The embedded digits stand in for Caltech images where ``p["data"]`` says so: their classes are "0" to "9", and they
-    are enlarged to the same size.
+    ``p["data"]`` may name the embedded digits in their stead, of classes "0" to "9", enlarged to the same size.
     """
     split, n = ("test", held_out) if held_out else ("train", None)
     counts = {"per_class": per_class, "n": n} if p["data"] in CALTECH else {"n": n or per_class * len(classes)}
@@ -141,8 +127,6 @@ def normalised(images: xr.DataArray) -> xr.DataArray:
 
 
 # ---- chains
-
-
 class Setup(NamedTuple):
     """What a model is learned from."""
 
@@ -152,10 +136,7 @@ class Setup(NamedTuple):
 
 
 def setup_of(p: Mapping[str, Any], images: xr.DataArray | None = None) -> Setup:
-    """What parameters describe: a model of Caltech images if they name ``per_class``, else one of digits.
-
-    ``images`` : those of the parameters, if they are at hand; of Caltech normalised
-    """
+    """What parameters describe: Caltech images if they name ``per_class``, else digits; ``images``: if at hand."""
     if "per_class" not in p:
         return Setup(digits(p) if images is None else images, digits_model(p), p["seed"])
     images = normalised(caltech_images(p)) if images is None else images
@@ -204,14 +185,14 @@ def pretrained_model(p: Mapping[str, Any], run: Run, setup: Setup | None = None,
     setup = setup or setup_of(p)
     chain, (folder, _) = _pretraining(p, setup.seed), folders_of(p, run, setup)
     with run.bar(chain.sweeps * len(setup.model.layers), f"{label}pretraining") as bar:
-        return pretrain(setup.images, setup.model, chain, folder=folder, progress=bar)
+        return pretrain(setup.images, setup.model, chain, folder=folder, progress=bar, device=run.device)
 
 
 def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Setup, label: str = "") -> Refined:
     """Only the second stage of `trained_models`.
 
-    With ``first_noise`` the noise precision goes from there to ``refine_noise`` in `RUNGS` equal ratios and equal parts
-    of the sweeps, each from the last state of the one before; the last alone is collected from and kept on disk.
+    With ``first_noise`` the noise precision goes from there to ``refine_noise`` in `RUNGS` equal ratios and parts of
+    the sweeps, each from the last state of the one before; the last alone is collected from and kept on disk.
     """
     chain, start, (_, folder) = chain_of(p, "refine_", setup.seed), fitted, folders_of(p, run, setup)
     rungs = np.geomspace(p["first_noise"], p["refine_noise"], RUNGS)[:-1] if p.get("first_noise") else ()
@@ -219,10 +200,13 @@ def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Set
     with run.bar(chain.sweeps, f"{label}refinement") as bar:
         for number, noise in enumerate(rungs, 1):
             short = spec.ChainSpec(part - 1, 1, setup.seed + 1000 * number)
-            start = refine(setup.images, fitted.model, short, _refinement(p, noise), start, progress=bar)
+            settings = _refinement(p, noise)
+            start = refine(setup.images, fitted.model, short, settings, start, progress=bar, device=run.device)
         rest = replace(chain, burn_in=chain.burn_in - part * len(rungs))
         refinement = _refinement(p, p["refine_noise"])
-        return refine(setup.images, fitted.model, rest, refinement, start, folder=folder, progress=bar)
+        return refine(
+            setup.images, fitted.model, rest, refinement, start, folder=folder, progress=bar, device=run.device
+        )
 
 
 def trained_models(
@@ -230,8 +214,7 @@ def trained_models(
 ) -> dict[str, Pretrained | Refined]:
     """Pretrain a model and, if ``p["stages"]`` names it or is not there, refine it from there: a model for each stage.
 
-    ``p`` holds the lengths of both chains, ``refine_noise``, and what `setup_of` needs where there is no ``setup``;
-    ``label`` begins the bars' labels. Precisions are held where flat priors run away (P15).
+    ``p`` : lengths of both chains, ``refine_noise``, what `setup_of` needs; ``label`` begins the bars' labels
     """
     setup = setup or setup_of(p)
     trained = {STAGES[0]: pretrained_model(p, run, setup, label)}
@@ -259,13 +242,10 @@ def code_of(*parts: str) -> str:
 
 
 # ---- one model for each class of a Caltech set
-
-
 def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
     """Learn a model of every class, side by side if ``run`` says so: of each what `learn_class` returns.
 
-    ``p`` holds ``refined`` and what `setup_of` needs; ``images`` are the normalised training images of all classes.
-    What earlier runs have finished is reused.
+    ``images`` are the normalised training images of all classes. What earlier runs have finished is reused.
     """
     names, tasks, known = images.attrs["label_names"].split(","), [], []
     for name in p["classes"]:

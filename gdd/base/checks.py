@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from functools import cache
 from numbers import Integral, Real
 from reprlib import Repr
 from typing import Any
@@ -41,20 +40,15 @@ class GddError(ValueError):
     """The one exception of this package: it names the argument, the axis, the value and the remedy."""
 
 
-class _Short(Repr):
-    def __init__(self):
-        super().__init__()
-        self.maxstring = self.maxother = 80
-
-    def repr_int(self, number: int, level: int) -> str:  # noqa: D102
-        """Python refuses to print very long ones."""
-        if number.bit_length() < 130:
-            return super().repr_int(number, level)
-        return f"a whole number of about {number.bit_length() * 0.30103:.0f} digits"
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
-#: text of a value for a message: short, whatever the value
-shown = _Short().repr
+def shown(value: object) -> str:
+    """Text of a value for a message: short, whatever the value."""
+    if isinstance(value, int) and value.bit_length() > 400:  # Python does not print the longest
+        return f"a whole number of about {value.bit_length() * 0.30103:.0f} digits"
+    return _SHORT.repr(value)
 
 
 def check_whole(argument: str, value: object, least: int, most: int = LARGEST_COUNT) -> int:
@@ -164,12 +158,15 @@ def as_array(array: np.ndarray, argument: str) -> np.ndarray:
 def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
     """As `as_plain`; no value is NaN, infinite or huge."""
     array = as_plain(array, dims, argument)
-    wrong = ~((array >= -LARGEST_VALUE) & (array <= LARGEST_VALUE))
-    if wrong.any():
-        where = np.argwhere(wrong)[0]
-        value = array[tuple(where)]
-        raise GddError(f"{argument}: {_place(where, dims)} is {value}; finite numbers up to {LARGEST_VALUE:g} needed")
+    if (wrong := ~(np.abs(array) <= LARGEST_VALUE)).any():
+        raise GddError(f"{argument}: {_first(wrong, array, dims)}; finite numbers up to {LARGEST_VALUE:g} needed")
     return array
+
+
+def _first(wrong: np.ndarray, array: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
+    """Name the first value of an array that is wrong."""
+    where = np.argwhere(wrong)[0]
+    return ", ".join(f"{axis} {int(i)}" for axis, i in zip(dims, where, strict=True)) + f" is {array[tuple(where)]}"
 
 
 def as_pixels(
@@ -189,29 +186,15 @@ def as_pixels(
     images = as_plain(images, IMAGES, argument)
     if not np.issubdtype(images.dtype, np.floating):
         raise GddError(f"{argument}: pixels of type {images.dtype}; floating point is needed, such as images / 255.0")
-    if mask is not None:
-        _check_mask(mask, images, argument)
-    _check_pixels(images, argument, np.True_ if mask is None else mask, constant)
-    dtype = dtype or (np.float64 if images.dtype.itemsize > 4 else np.float32)
-    return np.array(images if mask is None else np.where(mask, images, 0), dtype, order="C")
-
-
-def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
-    if mask.dtype != bool or mask.shape != images.shape:
+    if mask is not None and (mask.dtype != bool or mask.shape != images.shape):
         raise GddError(
             f"mask: {mask.dtype} of shape {mask.shape}; bool of the shape of {argument}, {images.shape}, is needed"
         )
-    hidden = ~mask.any(axis=(1, 2, 3))
-    if hidden.any():
-        raise GddError(f"mask: image {int(np.flatnonzero(hidden)[0])} is hidden whole; leave that image out")
-
-
-def _check_pixels(images: np.ndarray, argument: str, observed: np.ndarray, constant: bool) -> None:
-    """Refuse pixels that are not finite or huge, and images without contrast."""
-    if not (np.isfinite(images) | ~observed).all():
-        where = np.argwhere(~np.isfinite(images) & observed)[0]
-        value = images[tuple(where)]
-        raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
+    observed = np.True_ if mask is None else mask
+    if mask is not None and (hidden := ~mask.any(axis=(1, 2, 3))).any():
+        raise GddError(f"mask: image {int(hidden.argmax())} is hidden whole; leave that image out")
+    if (wrong := ~np.isfinite(images) & observed).any():
+        raise GddError(f"{argument}: pixel {_first(wrong, images)}; replace it, or hide it with a mask")
     highest = np.max(images, axis=(1, 2, 3), where=observed, initial=-np.inf).astype(float)
     lowest = np.min(images, axis=(1, 2, 3), where=observed, initial=np.inf).astype(float)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
@@ -226,41 +209,32 @@ def _check_pixels(images: np.ndarray, argument: str, observed: np.ndarray, const
         n = int(alike.argmax())
         spread = f"constant to within {highest[n] - lowest[n]:g}" if highest[n] > lowest[n] else "constant"
         raise GddError(f"{argument}: image {n} is {spread}; leave it out, nothing can be learned from it")
-
-
-def _place(where: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
-    return ", ".join(f"{axis} {int(i)}" for axis, i in zip(dims, where, strict=True))
+    dtype = dtype or (np.float64 if images.dtype.itemsize > 4 else np.float32)
+    return np.array(images if mask is None else np.where(mask, images, 0), dtype, order="C")
 
 
 def warn_of_scale(images: np.ndarray, gamma_e: float | None) -> None:
-    """Warn where checked images (image, plane, row, col) are far too large for a noise precision that is held.
-
-    ``gamma_e`` is that precision; None, where it is learned, warns of nothing.
-    """
-    if gamma_e is not None:
-        ratio = float(np.sqrt(gamma_e * np.vdot(images, images) / images.size))
-        if ratio > LARGEST_RATIO:
-            warnings.warn(
-                f"images: their root mean square is {ratio:.0f} standard deviations of the noise, whose precision is "
-                f"held at {gamma_e:g}; divide pixels of 0 .. 255 by 255, or hold the precision at a smaller number",
-                stacklevel=3,
-            )
-
-
-def check_memory(argument: str, numbers: int, size: int = 8) -> None:
-    """Refuse what would need an array of so many numbers, of ``size`` bytes each, if this machine cannot hold it."""
-    if numbers * size > memory():
-        raise GddError(
-            f"{argument}: an array of {shown(numbers)} numbers would be needed, about {_gigabytes(numbers * size)} GB; "
-            f"this machine has {_gigabytes(memory())} GB: use smaller sizes or fewer images"
+    """Warn where checked images (image, plane, row, col) are far too large for the noise precision, if it is held."""
+    if gamma_e is None:
+        return
+    ratio = float(np.sqrt(gamma_e * np.vdot(images, images) / images.size))
+    if ratio > LARGEST_RATIO:
+        warnings.warn(
+            f"images: their root mean square is {ratio:.0f} standard deviations of the noise, whose precision is "
+            f"held at {gamma_e:g}; divide pixels of 0 .. 255 by 255, or hold the precision at a smaller number",
+            stacklevel=3,
         )
 
 
-@cache
+def check_memory(argument: str, count: int, size: int = 8) -> None:
+    """Raise if an array of ``count`` numbers, of ``size`` bytes each, would exceed this machine's memory."""
+    if count * size > memory():
+        raise GddError(
+            f"{argument}: an array of {shown(count)} numbers would be needed; this machine has {memory() / 1e9:.3g} GB:"
+            " use smaller sizes or fewer images"
+        )
+
+
 def memory() -> int:
     """Bytes of memory that this machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.3g}" if size < 10**300 else "over 10**290"

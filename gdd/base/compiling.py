@@ -3,15 +3,11 @@
 Numba compiles a cached kernel again when the kernel's own file changes. It does not notice a change in another file
 whose kernels were inlined, nor another level of optimisation (`NUMBA_OPT`). So ours are cached in a folder named after
 a checksum of all files that hold kernels, and after that level. Folders of earlier kernels, ``kernels-*``, stay, as
-another process may use them; they can be deleted at any time. What is damaged there is compiled again.
-A kernel that cannot be written, as the disk is full, is used all the same. A warning says so once.
+another process may use them; they can be deleted at any time.
 
-Numba compiles one version of ``f`` for a call ``f(0)`` and another for ``f(i)``. Where a variable starts as a literal 0
-and changes later, it also compiles the version for the literal, which is never used. ``np.int64(0)`` avoids both.
-
-Kernels release the interpreter's lock, so plain threads of Python run them side by side (`share_out`). They need no
-threading library, wait for more work when they have ended theirs, as starting one anew costs up to half a millisecond,
-and a forked process starts its own. Numba's own parallel loops compile every kernel twice.
+Kernels release the interpreter's lock, so plain threads of Python run them side by side (`share_out`), also after a
+fork. Numba's own parallel loops compile every kernel twice. So does an argument that is a literal 0 in one call and a
+variable in another: kernels write ``np.int64(0)``.
 
 *Checked:* tests/test_compiling.py.
 """
@@ -45,7 +41,6 @@ PACKAGE = Path(__file__).parents[1]
 #: threads at most: the cores that this process may use, unless the variable NUMBA_NUM_THREADS says fewer
 MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS
 _THREADS = ContextVar("threads", default=MOST_THREADS)
-
 
 #: how a line begins in a file with kernels, or with what numba puts in their place
 _KERNELS = re.compile(rb"^(@(sub)?kernel\(|(from|import) numba)", re.MULTILINE)
@@ -81,39 +76,29 @@ def first_writable(folders: Iterable[Path]) -> Path | None:
 _BASES = (*filter(None, [numba.config.CACHE_DIR]), PACKAGE / "__pycache__", platformdirs.user_cache_dir("gdd"))
 #: where compiled kernels are kept; None: nowhere, they are compiled in every process
 FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES)
-
-
-#: what reading a damaged file of the cache can raise
+#: what reading a damaged file of the cache, or writing to a full disk, can raise
 DAMAGED = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError, KeyError, ValueError)
 
 
-@cache
-def warn_once(message: str) -> None:
-    """Warn of this the first time."""
-    warnings.warn(message, stacklevel=2)
-
-
 class KernelCache(FunctionCache):
-    """Numba's cache of a function, in which nothing that is wrong with its files stops the caller."""
+    """Numba's cache of a function. Kernels that cannot be read or written are compiled again; a warning says so."""
 
-    def load_overload(self, sig, target_context):
-        """What was kept for a signature; None to compile it."""
-        try:
+    def load_overload(self, sig, target_context):  # noqa: D102
+        with self._spared():
             return super().load_overload(sig, target_context)
-        except DAMAGED as error:
-            warn_once(f"damaged kernels in {FOLDER} are compiled again ({type(error).__name__})")
-            self.save(self.flush)
+        with self._spared():
+            self.flush()
 
-    def save_overload(self, sig, data) -> None:
-        """Keep what was compiled, if that can be."""
-        self.save(lambda: super(KernelCache, self).save_overload(sig, data))
+    def save_overload(self, sig, data) -> None:  # noqa: D102
+        with self._spared():
+            super().save_overload(sig, data)
 
-    def save(self, write: Callable[[], None]) -> None:
-        """Write to the cache, or do without."""
+    @contextmanager
+    def _spared(self) -> Iterator[None]:
         try:
-            write()
+            yield
         except DAMAGED as error:
-            warn_once(f"kernels cannot be kept in {FOLDER} and are compiled again in every process ({error})")
+            warnings.warn(f"kernels in {FOLDER} cannot be used and are compiled again ({error!r})", stacklevel=4)
 
 
 def kernel(**options):
@@ -123,18 +108,17 @@ def kernel(**options):
     """
 
     def compiled(function):
-        before = numba.config.CACHE_DIR  # the user's, for functions that are not ours; numba asks when it decorates
+        dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+        user_folder = numba.config.CACHE_DIR  # for functions that are not ours
         try:
-            numba.config.CACHE_DIR = str(FOLDER or "")
-            made = numba.njit(nogil=True, error_model="numpy", **options)(function)
+            numba.config.CACHE_DIR = str(FOLDER)
             if FOLDER is not None:
-                try:
-                    made._cache = KernelCache(function)
-                except RuntimeError:  # numba keeps a function by its source file
-                    warn_once("gdd is here without its source files; kernels are compiled again in every process")
-            return made
+                dispatcher._cache = KernelCache(function)
+        except RuntimeError:  # gdd is here without its source files, by which numba keeps a function
+            pass
         finally:
-            numba.config.CACHE_DIR = before
+            numba.config.CACHE_DIR = user_folder
+        return dispatcher
 
     return compiled
 
@@ -155,38 +139,24 @@ def thread_count() -> int:
 
 
 def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
-    """Call ``run(some, thread)`` for runs of consecutive tasks, ``some``, each on a thread of its own, numbered from 0.
+    """Call ``run(batch, thread)`` for batches of consecutive tasks, each on a thread of its own, numbered from 0.
 
     Returns when all have ended.
     """
-    threads = min(thread_count(), tasks)
-    if threads < 2:
-        run(slice(0, tasks), 0)
-        return
-    runs = {t: slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads)}
-    mine, others = [0], []
-
-    def run_once(thread: int) -> None:
-        if (some := runs.pop(thread, None)) is not None:  # a thread that failed to start may have left it to another
-            run(some, thread)
-
+    threads = max(1, min(thread_count(), tasks))
+    first, *batches = (slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads))
+    futures = [_helpers().submit(run, batch, thread) for thread, batch in enumerate(batches, 1)]
     try:
-        for thread in range(1, threads):
-            others.append(_helpers().submit(run_once, thread))
-    except RuntimeError:  # none can be started, as the interpreter is ending
-        mine = range(threads)
-    try:
-        for thread in mine:
-            run_once(thread)
+        run(first, 0)
     finally:
-        wait(others)
-    for other in others:
-        other.result()
+        wait(futures)
+    for future in futures:
+        future.result()
 
 
 @cache
 def _helpers() -> ThreadPoolExecutor:
-    """The threads besides a caller's own. What they share out in turn stays on them, lest they wait for each other."""
+    """The threads besides a caller's own, which wait for work. What they share out in turn stays on them."""
     return ThreadPoolExecutor(MOST_THREADS - 1, initializer=lambda: _THREADS.set(1))
 
 
@@ -196,10 +166,9 @@ if hasattr(os, "register_at_fork"):
 
 @intrinsic
 def borrowed(typing_context, arguments):
-    """Arrays, or a tuple of tuples of them, that are not counted: to be used while the caller of a kernel holds them.
+    """Arrays, or a tuple of tuples of them, uncounted, to be used while the caller of a kernel holds them.
 
-    Else each array is counted in and out of every function that is called with it and is not part of its caller, which
-    took half of an image pass of refinement.
+    Counting took half of an image pass of refinement.
     """
     return arguments(arguments), lambda context, builder, signature, args: _uncounted(
         context, builder, signature.args[0], args[0]
@@ -220,8 +189,6 @@ def _uncounted(context, builder, kind, value):
 def subkernel(**options):
     """Part of a kernel, compiled into every kernel that calls it; called from Python it runs in the interpreter.
 
-    Code that takes tuples of arrays from Python can take longer to compile than the work on them, so there is none. A
-    function without a ``fastmath`` and an error model of its own gets those of the kernel that is compiled first, so
-    both are always set here.
+    Without a ``fastmath`` and an error model of its own it would get those of the kernel that is compiled first.
     """
     return register_jitable(**({"error_model": "numpy", "fastmath": FAST, "forceinline": True} | options))

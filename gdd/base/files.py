@@ -30,7 +30,7 @@ HOUR = 3600.0
 CHECKSUMS, OLD = "content_checksums", "content_sha256"
 #: how NetCDF files begin
 MAGIC = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
-#: bytes of an array from which on it becomes smaller when it is compressed
+#: bytes of an array from which on compression pays
 WORTHWHILE = 4096
 #: what the libraries below raise for a file that is damaged, and for one that cannot be written, as on a full disk
 UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, MemoryError,
@@ -56,21 +56,20 @@ def user_path(argument: str, path: str | os.PathLike, folder: bool = False) -> P
 
 
 @contextmanager
-def written_whole(path: Path, previous: Path | None = None) -> Iterator[Path]:
+def written_whole(path: Path) -> Iterator[Path]:
     """Give a temporary path; what the block has left there is synced, then takes the place of ``path``.
 
-    What was at ``path`` stays until then, and afterwards at ``previous``, if that is named. Its permissions stay, and a
-    symbolic link to it. A block that fails leaves nothing behind. One that is killed leaves its temporary file, which
-    a later write removes once it is an hour old.
+    What was at ``path`` stays until then; its permissions stay, and a symbolic link to it. A block that fails leaves
+    nothing behind. One that is killed leaves its temporary file, which a later write removes once it is an hour old.
 
     *Checked:* tests/test_files.py, tests/test_killed.py.
     """
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > HOUR:
-                left.unlink()
+            if time.time() - leftover.stat().st_mtime > HOUR:
+                leftover.unlink()
     part = path.with_name(f".{path.name}.{token_hex(8)}.part")  # no other writer's
     try:
         if path.is_file():
@@ -79,9 +78,6 @@ def written_whole(path: Path, previous: Path | None = None) -> Iterator[Path]:
         yield part
         with open(part, "rb+") as file:
             os.fsync(file.fileno())
-        if previous is not None:
-            with suppress(FileNotFoundError):
-                os.replace(path, previous)
         os.replace(part, path)
     finally:
         with suppress(OSError):  # it is there only if something failed
@@ -125,10 +121,9 @@ def open_several(paths: list[str], along: str) -> xr.Dataset:
     """Datasets of several files along an axis, each after the other, read where used by one thread at a time."""
     how = {"combine": "nested", "concat_dim": along, "data_vars": "minimal", "coords": "minimal"}
     with _LOCK:
-        found = xr.open_mfdataset(paths, engine="netcdf4", lock=_LOCK, **how)
-    for name in (CHECKSUMS, OLD):  # of the first
-        found.attrs.pop(name, None)
-    return found
+        data = xr.open_mfdataset(paths, engine="netcdf4", lock=_LOCK, **how)
+    data.attrs.pop(CHECKSUMS, None)  # those of the first
+    return data
 
 
 def reason(path: Path, error: str) -> str:
@@ -147,9 +142,9 @@ def reason(path: Path, error: str) -> str:
 def check(data: xr.Dataset) -> bool:
     """Take the checksums off what was loaded. False if there are none; ValueError if a part is missing or another's."""
     one, stored = data.attrs.pop(OLD, None), json.loads(data.attrs.pop(CHECKSUMS, "{}"))
-    found = checksums(data) if stored else {}
+    computed = checksums(data) if stored else {}
     for name, digest in stored.items():
-        if found.get(name) != digest:
+        if computed.get(name) != digest:
             raise ValueError(f"it is damaged: {name} does not match its checksum")
     if one not in (None, _old_checksum(data)):
         raise ValueError("it is damaged: its contents do not match their checksum")

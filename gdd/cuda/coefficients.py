@@ -21,17 +21,17 @@ from numba import cuda, float64, int32, uint64
 
 from gdd.cuda.device import THREADS, first_of, images_at_once, on_device, to_device, total_of
 from gdd.reference.random import TEST
-from gdd.sampler.kernels import coefficients, random
+from gdd.sampler.kernels import coefficients, operations, random
 from gdd.sampler.kernels.coefficients import LOG_MIN_ODDS, REFRESH, VISIT_ALWAYS, Chains, Problem, Run
 from gdd.sampler.kernels.operations import ROUNDING_MARGIN
 from gdd.sampler.kernels.random import STREAM_SIZE
 
 _known = on_device([
     random._high_word, random._refill, random.fill_key, random.next_uniform, random.next_normal,
-    coefficients.log_ratio, coefficients.draw_weight, coefficients.draw_gap, coefficients.folded_mean,
+    operations.slab_log_odds, coefficients.draw_weight, coefficients.draw_gap, coefficients.folded_mean,
     coefficients.add_expected,
 ])
-fill_key, log_ratio, draw_weight = _known["fill_key"], _known["log_ratio"], _known["draw_weight"]
+fill_key, slab_log_odds, draw_weight = _known["fill_key"], _known["slab_log_odds"], _known["draw_weight"]
 draw_gap, add_expected = _known["draw_gap"], _known["add_expected"]
 
 #: in place of a coefficient's number: none was found
@@ -60,7 +60,7 @@ class State(NamedTuple):
 @cuda.jit(device=True)
 def correlate(image, atoms, problem, start, stop, out):
     """Twin of `correlate_image` for placed atoms ``start`` to ``stop``; ``atoms`` of the problem, or their squares."""
-    (rows, length, number), cols = atoms.shape, problem.col_slab.shape[0]
+    (rows, length, number), cols = atoms.shape, problem.col_offset.shape[0]
     for i in range(start + cuda.threadIdx.x, stop, THREADS):
         k, place = i % number, i // number
         top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1] * problem.planes
@@ -76,19 +76,19 @@ def correlate(image, atoms, problem, start, stop, out):
 @cuda.jit(device=True)
 def explain(correlation, delta, i, problem):
     """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
-    number, cols = problem.gram.shape[3], problem.col_slab.shape[0]
+    number, cols = problem.gram.shape[3], problem.col_offset.shape[0]
     k, row, col = i % number, i // number // cols, i // number % cols
     for j in range(cuda.threadIdx.x, correlation.shape[0], THREADS):
         place = j // number
-        slab = problem.gram[k, problem.row_slab[row, place // cols], problem.col_slab[col, place % cols]]
-        correlation[j] -= delta * slab[j % number]
+        products = problem.gram[k, problem.row_offset[row, place // cols], problem.col_offset[col, place % cols]]
+        correlation[j] -= delta * products[j % number]
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
 def explain_observed(residual, mask, delta, i, problem):
     """Subtract ``delta`` times placed atom ``i`` from a residual at observed pixels; twin of `add_to_window`."""
-    (rows, length, number), cols = problem.atoms.shape, problem.col_slab.shape[0]
+    (rows, length, number), cols = problem.atoms.shape, problem.col_offset.shape[0]
     k, place = i % number, i // number
     top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1] * problem.planes
     wide = min(length, residual.shape[1] - left)
@@ -127,7 +127,7 @@ def most_probable(chain, highest, which):
     t, best = cuda.threadIdx.x, 0
     highest[t], which[t] = 0.0, _NONE
     for j in range(t, chain.weight.shape[0], THREADS):
-        ratio = log_ratio(float64(chain.correlation[j]), chain.variance[j], chain.log_odds[j])
+        ratio = slab_log_odds(float64(chain.correlation[j]), chain.variance[j], chain.log_odds[j])
         if ratio > highest[t] and chain.weight[j] == 0:
             highest[t], which[t] = ratio, j
     cuda.syncthreads()
@@ -298,7 +298,6 @@ def run_chains(
     GddError if the device's memory does not hold the problem and one image.
     """
     masked, number, kind, odds = masks is not None, problem.norm.size, images.dtype, coefficients.make_odds(problem)
-    coefficients.fill_odds(problem, problem.gamma_w, odds)
     squares = problem.atoms**2 if masked else problem.atoms[:0]
     fixed = sum(value.nbytes for value in problem if isinstance(value, np.ndarray)) + squares.nbytes
     each = images[0].size * (2 * kind.itemsize + 1) + number * (5 * kind.itemsize + 48) + 8 * chains.trace.shape[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from types import FunctionType
 
@@ -15,9 +15,12 @@ from gdd.base.checks import GddError
 THREADS = 128
 
 
-def on_device(functions: Sequence[Callable]) -> dict[str, Callable]:
-    """The same functions for the device by name, in the order in which they call each other, the called ones first."""
-    found = {}
+def on_device(functions: Sequence[Callable], known: Mapping[str, Callable] | None = None) -> dict[str, Callable]:
+    """The same functions for the device by name, in the order in which they call each other, the called ones first.
+
+    known : functions of the device by the names by which these call them
+    """
+    found = dict(known or {})
     for function in functions:
         plain = getattr(function, "py_func", function)
         own = FunctionType(plain.__code__, {**plain.__globals__, **found}, plain.__name__, plain.__defaults__)
@@ -40,6 +43,12 @@ def check_available() -> None:
             f"device: 'cuda' given, and no NVIDIA graphics processor can be used here for want of {missing}; leave"
             " device out for the processor"
         )
+
+
+def name() -> str:
+    """Name of the graphics processor."""
+    found = cuda.get_current_device().name
+    return found.decode() if isinstance(found, bytes) else found
 
 
 def images_at_once(arguments: str, images: int, fixed: int, each: int) -> int:

@@ -17,8 +17,6 @@ differ from the processor's by rounding, where sums are taken in another order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -26,16 +24,12 @@ from numba import cuda, float64, int32, uint64
 
 from gdd.cuda.coefficients import correlate as correlate_placed
 from gdd.cuda.coefficients import energy_of, explain
-from gdd.cuda.device import THREADS, check_available, first_of, images_at_once, on_device, to_device
-from gdd.model.spec import LayerShape
-from gdd.model.state import LayerData
+from gdd.cuda.device import THREADS, first_of, on_device, to_device
 from gdd.sampler.kernels import operations, random
 from gdd.sampler.kernels.coefficients import Problem
 from gdd.sampler.kernels.layer import LayerConstants
 from gdd.sampler.kernels.operations import CHUNK, SAFE_EXPONENT, ImageArrays, Outcomes, Sums
 from gdd.sampler.kernels.random import STREAM_SIZE
-from gdd.sampler.sums import ACCUMULATORS, BATCH
-from gdd.sampler.sweep import Passes
 
 _known = on_device([
     random._high_word, random._refill, random.fill_key, random.next_uniform, random.next_normal, random.next_gamma,
@@ -413,20 +407,3 @@ def pass_top(images: ImageArrays, problem: Problem, constants: LayerConstants, k
     shape = len(images.pixels), -1, constants.layer.width
     terms = cuda.to_device(images.pixels.reshape(shape)), to_device(problem)
     run_pass(redraw_top, terms, images, constants, key, sums, constants.layer.atoms)
-
-
-def passes(shapes: Sequence[LayerShape], data: LayerData) -> Passes:
-    """The passes of the device, for layers of these shapes.
-
-    GddError if there is none, or if its memory does not hold a batch of images.
-    """
-    check_available()
-    size, number = data.images.itemsize, min(BATCH, len(data.images))
-    for level, shape in enumerate(shapes, 1):
-        atoms, blocks, cells = shape.atoms, prod(shape.grid), prod(shape.map_size)
-        pixels, reach = prod(shape.input_size) * shape.planes, map(min, shape.atom_size, shape.map_size)
-        each = size * (3 * pixels + atoms * (blocks + cells)) + 2 * atoms * blocks + 64 * prod(shape.block)
-        pairs = atoms**2 * prod(2 * side - 1 for side in reach)  # of the sums, and of a Gram matrix
-        fixed = (8 * ACCUMULATORS + size) * (pairs + prod(shape.dictionary))
-        images_at_once(f"atoms of layer {level}", 1, fixed, number * each)
-    return Passes(pass_unmasked, pass_masked, pass_top, 1)

@@ -1,10 +1,10 @@
 """Features of images for a classifier that need no chain, and how features are unfolded and stacked.
 
-One step gives the posterior mean magnitude of every pooling block of a layer with all others set to zero. The plain
-formula, in double precision, is `_fill_magnitudes`. In single precision kernels make only what a classifier reads, in
-loops over contiguous numbers. There images and atoms come scaled by the square root of the noise precision, so that the
-noise has precision 1. Maps keep the row length of what they were made from: position (row, col) stands at
-``row * step + col``, and what lies between the last position of a row and the first of the next has no meaning.
+One step gives the posterior mean magnitude of every pooling block of a layer with all others set to zero. The formula
+is `plain_magnitudes`; in single precision, where nothing is hidden, kernels compute the same in loops over contiguous
+numbers. Images and atoms come scaled by the square root of the noise precision, so that the noise has precision 1.
+Maps of the kernels keep the row length of what they were made from: position (row, col) stands at ``row * step + col``,
+and what lies between the last position of a row and the first of the next has no meaning.
 
 The numbers of an image depend on that image and on the sizes alone: one image at a time, sums in a fixed order.
 """
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
+from scipy.special import erf
 
 from gdd.base.axes import BLOCKS, FEATURE, IMAGE, IMAGES
 from gdd.base.checks import (
@@ -32,6 +33,7 @@ from gdd.base.compiling import kernel, share_out, subkernel
 from gdd.inference.deconvolution import along_images, check_atoms
 from gdd.model.convolution import correlate, correlate_each, valid_size
 from gdd.model.pooling import block_grid
+from gdd.reference.conditionals import slab_log_odds
 
 Array = np.ndarray | xr.DataArray
 
@@ -61,9 +63,8 @@ def unfold(features: Array) -> xr.DataArray:
         features = xr.DataArray(features, dims=names[: features.ndim])
     if IMAGE not in features.dims or features.ndim < 2:
         raise GddError(f"features: axes {features.dims} given; 'image' and at least one more are needed")
-    plain = features.transpose(IMAGE, ...)
-    as_plain(plain, plain.dims, "features")
-    values = as_finite(plain.values.reshape(len(plain), -1), (IMAGE, FEATURE), "features")
+    values = features.transpose(IMAGE, ...).values
+    values = as_finite(values.reshape(len(values), math.prod(values.shape[1:])), (IMAGE, FEATURE), "features")
     return xr.DataArray(values, along_images(features), (IMAGE, FEATURE), features.name)
 
 
@@ -103,7 +104,6 @@ def one_step_features(
     gamma_e : noise precision
     gamma_w : precision of the weights
     margin : every block is widened by so many positions on each side, so that neighbours overlap
-
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
 
     Returns
@@ -121,99 +121,71 @@ def one_step_features(
     precision).
     """
     coords = along_images(images)
-    seen = None if mask is None else as_plain(mask, IMAGES, "mask")
-    images = as_pixels(images, mask=seen)
+    observed = None if mask is None else as_plain(mask, IMAGES, "mask")
+    images = as_pixels(images, mask=observed)
     atoms = check_atoms(dictionary, images, "dictionary")
     blocks = (*check_block("pool", pool), check_whole("margin", margin, 0))
     precisions = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
-    return xr.DataArray(block_magnitudes(images, atoms, blocks, *precisions, seen), coords, BLOCKS, "one_step")
+    return xr.DataArray(block_magnitudes(images, atoms, blocks, *precisions, observed), coords, BLOCKS, "one_step")
 
 
 def block_magnitudes(
     images: np.ndarray, atoms: np.ndarray, blocks: tuple[int, int, int], gamma_e: float, gamma_w: float,
-    seen: np.ndarray | None = None,
+    observed: np.ndarray | None = None,
 ) -> np.ndarray:
     """`one_step_features` of arrays that have been checked; ``blocks`` : rows and columns of a block, margin."""
     scale = images.dtype.type(np.sqrt(gamma_e))
-    atoms, parts = atoms.astype(images.dtype) * scale, []
+    atoms, parts, single = atoms.astype(images.dtype) * scale, [], images.dtype == np.float32
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
-    few = max(1, min(CHUNK, _HELD // (len(atoms) * math.prod(valid_size(images, atoms)))))
-    for low in range(0, len(images), step := 1 if seen is not None else few):
-        part, given = images[low : low + step] * scale, precision[:, None, None]
-        if seen is not None and not seen[low].all():  # one image, of which only some pixels are observed
-            given = correlate(seen[low : low + 1].astype(float), atoms.astype(float) ** 2)[0].clip(0) + gamma_w
-        elif part.dtype == np.float32:
+    batch = max(1, min(CHUNK, _HELD // (len(atoms) * math.prod(valid_size(images, atoms)))))
+    for low in range(0, len(images), step := batch if single and observed is None else 1):
+        part, unmasked = images[low : low + step] * scale, observed is None or observed[low].all()
+        if single and unmasked:
             parts.append(_magnitudes(part, atoms, precision, gamma_w, blocks))
             continue
-        parts.append(_magnitudes_given(correlate(part, atoms), given, gamma_w, blocks))
+        given = precision[:, None, None]
+        if not unmasked:
+            given = correlate(observed[low : low + 1].astype(float), atoms.astype(float) ** 2)[0].clip(0) + gamma_w
+        parts.append(plain_magnitudes(correlate(part, atoms), given, gamma_w, blocks))
     return np.concatenate(parts)
 
 
-def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
-    """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision."""
-    sd, log_odds = (precision**-0.5).astype(np.float32), (0.5 * np.log(gamma_w / precision)).astype(np.float32)
-    out = np.empty((len(images), len(atoms), *block_grid(valid_size(images, atoms), blocks[:2])), np.float32)
-    direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
-
-    def some(numbers: slice, _) -> None:
-        if direct:
-            all_magnitudes(images[numbers], atoms, sd, log_odds, blocks, out[numbers])
-        else:
-            magnitudes_of_maps(correlate_each(images[numbers], atoms), sd, log_odds, blocks, out[numbers])
-
-    share_out(len(images), some)
-    return out
-
-
-def _magnitudes_given(maps, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
-    """Mean magnitude of every block, all others set to zero, for whatever precision a position has.
+def plain_magnitudes(
+    maps: np.ndarray, precision: np.ndarray, gamma_w: float, blocks: tuple[int, int, int]
+) -> np.ndarray:
+    """Mean magnitude of every block, all others set to zero, as the formula reads.
 
     maps : (image, atom, row, col)        correlations, in units of noise precision 1
     precision : (atom, row or 1, col or 1)    of the weights given the image
     blocks : rows and columns of a block, margin
     """
-    sd = np.broadcast_to(precision**-0.5, maps.shape[1:])
-    log_odds = np.broadcast_to(0.5 * np.log(gamma_w / precision), maps.shape[1:])
-    out = np.empty((*maps.shape[:2], *block_grid(maps.shape[2:], blocks[:2])), maps.dtype)
-    share_out(len(maps), lambda some, _: _fill_magnitudes((some.start, some.stop), maps, sd, log_odds, blocks, out))
+    sd, (p, q, margin) = precision**-0.5, blocks
+    answer = sd * maps  # the mean in standard deviations
+    folded = sd * (math.sqrt(2 / math.pi) * np.exp(-0.5 * answer**2) + answer * erf(answer / math.sqrt(2)))
+    log_odds = slab_log_odds(maps, precision, gamma_w)
+    out = np.empty((*maps.shape[:2], *block_grid(maps.shape[2:], (p, q))), maps.dtype)
+    for i, j in np.ndindex(out.shape[2:]):
+        rows, cols = (slice(max(n * size - margin, 0), (n + 1) * size + margin) for n, size in ((i, p), (j, q)))
+        log_weight, magnitude = (part[..., rows, cols].reshape(*maps.shape[:2], -1) for part in (log_odds, folded))
+        offset = log_weight.max(axis=2, keepdims=True).clip(0)  # log-sum-exp offset
+        weight = np.exp(log_weight - offset)
+        out[:, :, i, j] = (weight * magnitude).sum(axis=2) / (weight.sum(axis=2) + np.exp(-offset[..., 0]))
     return out
 
 
-@kernel()
-def _fill_magnitudes(images, maps, sd, log_odds, blocks, out):
-    """`_magnitudes_given` of images from one number to another, into ``out`` (image, atom, block_row, block_col)."""
-    rows, cols = maps.shape[2:]
-    pool_row, pool_col, margin = blocks
-    log_odds_now, folded = np.empty((rows, cols)), np.empty((rows, cols))
-    for n in range(images[0], images[1]):
-        for k in range(maps.shape[1]):
-            for a, b in np.ndindex(rows, cols):
-                answer = sd[k, a, b] * maps[n, k, a, b]  # the mean in standard deviations
-                gain = 0.5 * answer**2
-                folded[a, b] = math.sqrt(2.0 / math.pi) * math.exp(-gain) + answer * math.erf(answer / math.sqrt(2.0))
-                log_odds_now[a, b] = log_odds[k, a, b] + gain
-            for i, j in np.ndindex(out.shape[2:]):
-                top, bottom = max(i * pool_row - margin, 0), min((i + 1) * pool_row + margin, rows)
-                left, right = max(j * pool_col - margin, 0), min((j + 1) * pool_col + margin, cols)
-                here = slice(top, bottom), slice(left, right)
-                out[n, k, i, j] = _block_magnitude(log_odds_now[here], sd[k][here], folded[here])
+def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
+    """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision."""
+    sd, log_odds = (precision**-0.5).astype(np.float32), slab_log_odds(0.0, precision, gamma_w).astype(np.float32)
+    out = np.empty((len(images), len(atoms), *block_grid(valid_size(images, atoms), blocks[:2])), np.float32)
 
+    def fill(part: slice, _) -> None:
+        if math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT:
+            all_magnitudes(images[part], atoms, sd, log_odds, blocks, out[part])
+        else:
+            magnitudes_of_maps(correlate_each(images[part], atoms), sd, log_odds, blocks, out[part])
 
-@kernel()
-def _block_magnitude(log_odds, sd, folded):
-    """Mean magnitude of one block.
-
-    log_odds : of the positions, the empty outcome having 0
-    sd : of the weight, (row, col)
-    folded : its mean magnitude in standard deviations if that position is the active one
-    """
-    top = max(log_odds.max(), 0.0)  # log-sum-exp offset
-    total, magnitude = 0.0, 0.0
-    for a, b in np.ndindex(log_odds.shape):
-        odds = np.exp(log_odds[a, b] - top)
-        total += odds
-        magnitude += odds * sd[a, b] * folded[a, b]
-    return magnitude / (total + np.exp(-top))
+    share_out(len(images), fill)
+    return out
 
 
 # ---- in single precision
@@ -236,7 +208,7 @@ def all_magnitudes(pixels, atoms, sd, log_odds, blocks, out):
 
     pixels : (image, plane, row, col)
     atoms : (atom, plane, atom_row, atom_col)
-    sd, log_odds : (atom,), of a weight given its position; of one position being active against none, but for the gain
+    sd, log_odds : (atom,): standard deviation of a weight given its position; log odds of a position without answer
     blocks : rows and columns of a block, margin
     """
     step = pixels.shape[3]
@@ -271,15 +243,15 @@ def correlate_flat(image, atom, out):
         for i in range(atom.shape[1]):
             taps, b = atom[c, i], 0
             while b + 4 <= width:
-                here = pixels[i * step + b :]
+                line = pixels[i * step + b :]
                 d0, d1, d2, d3 = taps[b], taps[b + 1], taps[b + 2], taps[b + 3]
                 for p in range(size):
-                    out[p] += (d0 * here[p] + d1 * here[p + 1]) + (d2 * here[p + 2] + d3 * here[p + 3])
+                    out[p] += (d0 * line[p] + d1 * line[p + 1]) + (d2 * line[p + 2] + d3 * line[p + 3])
                 b += 4
             while b < width:
-                here, d0 = pixels[i * step + b :], taps[b]
+                line, d0 = pixels[i * step + b :], taps[b]
                 for p in range(size):
-                    out[p] += d0 * here[p]
+                    out[p] += d0 * line[p]
                 b += 1
 
 
@@ -304,16 +276,16 @@ def pool_rows(answers, step, sd, log_odds, blocks, out):
         top, bottom = max(i * blocks[0] - blocks[2], 0), min((i + 1) * blocks[0] + blocks[2], rows)
         largest[:] = answers[top * step : top * step + cols]
         for row in range(top + 1, bottom):
-            here = answers[row * step : row * step + cols]
+            line = answers[row * step : row * step + cols]
             for j in range(cols):
-                largest[j] = max(largest[j], here[j])
+                largest[j] = max(largest[j], line[j])
         odds[:], weighted[:] = ZERO, ZERO
         for row in range(top, bottom):
-            here, strength = answers[row * step : row * step + cols], folded[row * step : row * step + cols]
+            line, magnitude = answers[row * step : row * step + cols], folded[row * step : row * step + cols]
             for j in range(cols):
-                one = exponential(here[j] - largest[j])
-                odds[j] += one
-                weighted[j] += one * strength[j]
+                weight = exponential(line[j] - largest[j])
+                odds[j] += weight
+                weighted[j] += weight * magnitude[j]
         for j in range(cols):
             out[0, j, i], out[1, j, i], out[2, j, i] = largest[j], odds[j], weighted[j]
 
@@ -328,18 +300,18 @@ def pool_cols(pooled, sd, blocks, out):
         left, right = max(j * blocks[1] - blocks[2], 0), min((j + 1) * blocks[1] + blocks[2], cols)
         largest[:] = ZERO  # the log odds of the empty outcome
         for col in range(left, right):
-            here = parts[0, col]
+            line = parts[0, col]
             for p in range(size):
-                largest[p] = max(largest[p], here[p])
+                largest[p] = max(largest[p], line[p])
         weighted[:] = ZERO
         for p in range(size):
             odds[p] = exponential(-largest[p])
         for col in range(left, right):
-            here, sums, strengths = parts[0, col], parts[1, col], parts[2, col]
+            line, sums, magnitudes = parts[0, col], parts[1, col], parts[2, col]
             for p in range(size):
-                one = exponential(here[p] - largest[p])
-                odds[p] += one * sums[p]
-                weighted[p] += one * strengths[p]
+                weight = exponential(line[p] - largest[p])
+                odds[p] += weight * sums[p]
+                weighted[p] += weight * magnitudes[p]
         for k in range(out.shape[0]):
             for i in range(out.shape[1]):
                 p = k * out.shape[1] + i
@@ -366,24 +338,24 @@ def triangular_product(images, features, axes, out):
         for low in range(0, right, _FEATURES):
             high = min(low + _FEATURES, right)
             for n in range(images[0], images[1], 2):
-                here, there = out[n, left:right], out[n + 1, left:right]
-                add_rows(features[n, low:high], features[n + 1, low:high], axes, low, left, here, there)
+                pair = features[n, low:high], features[n + 1, low:high]
+                add_rows(*pair, axes, low, left, out[n, left:right], out[n + 1, left:right])
 
 
 @subkernel(fastmath=FUSED)
-def add_rows(f, g, axes, low, left, here, there):
+def add_rows(f, g, axes, low, left, out_f, out_g):
     """Add products of ``f``, and of ``g``, with rows of ``axes`` from ``low``, columns from ``left``."""
-    right, whole = left + len(here), len(f) // 4 * 4
+    right, whole = left + len(out_f), len(f) // 4 * 4
     for k in range(0, whole, 4):
         f0, f1, f2, f3 = f[k], f[k + 1], f[k + 2], f[k + 3]
         g0, g1, g2, g3 = g[k], g[k + 1], g[k + 2], g[k + 3]
         a0, a1 = axes[low + k, left:right], axes[low + k + 1, left:right]
         a2, a3 = axes[low + k + 2, left:right], axes[low + k + 3, left:right]
-        for c in range(len(here)):
-            here[c] += (f0 * a0[c] + f1 * a1[c]) + (f2 * a2[c] + f3 * a3[c])
-            there[c] += (g0 * a0[c] + g1 * a1[c]) + (g2 * a2[c] + g3 * a3[c])
+        for c in range(len(out_f)):
+            out_f[c] += (f0 * a0[c] + f1 * a1[c]) + (f2 * a2[c] + f3 * a3[c])
+            out_g[c] += (g0 * a0[c] + g1 * a1[c]) + (g2 * a2[c] + g3 * a3[c])
     for k in range(whole, len(f)):
         f0, g0, a0 = f[k], g[k], axes[low + k, left:right]
-        for c in range(len(here)):
-            here[c] += f0 * a0[c]
-            there[c] += g0 * a0[c]
+        for c in range(len(out_f)):
+            out_f[c] += f0 * a0[c]
+            out_g[c] += g0 * a0[c]

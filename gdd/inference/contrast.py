@@ -22,20 +22,12 @@ def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.Dat
     where the local mean and the local deviation :math:`s` are common to the planes of an image and
     :math:`\bar s` is the mean of :math:`s` over the image: a flat patch is not blown up into noise.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col)
+    Images are (image, plane, row, col); the result is of their type, without unit, about 0.
 
-    Returns
-    -------
-    (image, plane, row, col)    of the type of ``images``; pixels without unit, about 0
-
-    Notes
-    -----
-    Source: Jarrett, Kavukcuoglu, Ranzato & LeCun, ICCV 2009, Sec. 2.1 (9 x 9 window, floor at the mean deviation).
-    Departs: they do not print the window's deviation (ours: a quarter of its width), nor what happens at the border:
+    *Source:* Jarrett, Kavukcuoglu, Ranzato & LeCun, ICCV 2009, Sec. 2.1 (9 x 9 window, floor at the mean deviation).
+    *Departs:* they do not print the window's deviation (ours: a quarter of its width), nor what happens at the border:
     here the window is cut off there and its remaining part summed to one again.
-    Checked: tests/test_datasets.py (the double sum written out; scaling and shifting of pixels).
+    *Checked:* tests/test_datasets.py (the double sum written out; scaling and shifting of pixels).
     """
     pixels = as_pixels(images, dtype=np.float64)
     centred, deviation, floor = _local_contrast(pixels)

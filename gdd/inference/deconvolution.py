@@ -1,4 +1,4 @@
-"""Test-time inference: Gibbs sampling of an image's coefficients under fixed, projected atoms.
+"""Test-time inference, `infer`: Gibbs sampling of an image's coefficients under fixed, projected atoms.
 
 The model of one image is ``X = sum_k Dtilde_k * h(S_k) + E`` with the atoms fixed: an atom at a position of the grid is
 one fixed image, and a coefficient of S is its weight. The Gram matrix of all placed atoms is the same for every image,
@@ -23,6 +23,7 @@ from gdd.base.checks import (
     as_pixels,
     as_plain,
     check_choice,
+    check_kind,
     check_lengths,
     check_memory,
     check_pair,
@@ -31,9 +32,11 @@ from gdd.base.checks import (
     check_whole,
 )
 from gdd.base.compiling import share_out
-from gdd.model.placement import gram_slabs, placement_grid, slab_index
 from gdd.model.pooling import Size
 from gdd.sampler.kernels.coefficients import Chains, Problem, Run, correlate_image, run_chains, run_masked_chain
+from gdd.sampler.placement import place_atoms, placement_grid
+from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.refine import Refined
 
 #: coefficients, of all images together, whose chains are in memory at once
 _COEFFICIENTS_AT_ONCE = 2**19
@@ -41,11 +44,31 @@ _COEFFICIENTS_AT_ONCE = 2**19
 AVERAGES = ("mean", "inclusion", "magnitude")
 
 
+class InferenceChain(NamedTuple):
+    """Length and random numbers of the chains of new images.
+
+    Attributes
+    ----------
+    burn_in, collect : sweeps (the paper's: 500, 200)
+    seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
+    first_image : number of the first image in the data set, so that a part gives the same as the whole; None: all
+        images use the stream of image 0, so that what an image gives depends on it alone
+    """
+
+    burn_in: int = 500
+    collect: int = 200
+    seed: int = 0
+    first_image: int | None = 0
+
+
+PAPER_CHAIN = InferenceChain()
+
+
 def deconvolve(
     images: np.ndarray | xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: Size, *, gamma_e: float,
-    gamma_w: float, mask: np.ndarray | xr.DataArray | None = None, burn_in: int = 500, collect: int = 200,
-    seed: int = 0, start: np.ndarray | None = None, first_image: int | None = 0, trace: bool = False,
-    progress: Callable[[int], None] | None = None, device: str = "cpu",
+    gamma_w: float, chain: InferenceChain = PAPER_CHAIN, mask: np.ndarray | xr.DataArray | None = None,
+    start: np.ndarray | None = None, trace: bool = False, progress: Callable[[int], None] | None = None,
+    device: str = "cpu",
 ) -> xr.Dataset:
     r"""Infer the maps of new images by Gibbs sampling, the atoms being known.
 
@@ -58,13 +81,10 @@ def deconvolve(
     stride : pixels (row, col) between positions: product of the pools below the top layer
     gamma_e : noise precision; fixed, from training
     gamma_w : precision of the weights; fixed, from training
+    chain : its length, seed and number of the first image
     mask : (image, plane, row, col) of bool, True = observed; None: all observed. A hidden pixel has weight zero
-    burn_in, collect : sweeps (the paper's: 500, 200)
-    seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
     start : (image, atom, row, col), optional   weights to start from; if not given, those of a greedy pursuit: the
         coefficient most probably active gets its conditional mean, until none is more probable than not
-    first_image : number of the first image in the data set, so that a part gives the same as the whole; None: all
-        images use the stream of image 0, so that what an image gives depends on it alone
     trace : keep the log-likelihood after every sweep
     progress : called with a number of images whenever so many more are done
     device : "cpu", or "cuda" for an NVIDIA graphics processor: the same chains, to rounding
@@ -101,10 +121,11 @@ def deconvolve(
     images = as_pixels(images, "images", observed, mask is not None)
     atoms = check_atoms(atoms, images, least=2)
     check_device(device)
-    burn_in, collect = check_lengths(burn_in, collect)
-    seed, stride = check_seed(seed), check_pair("stride", stride)
+    (burn_in, collect), seed = check_lengths(chain.burn_in, chain.collect), check_seed(chain.seed)
+    first = None if chain.first_image is None else check_whole("first_image", chain.first_image, 0)
+    run = Run(seed, first or 0, int(first is not None), burn_in, collect)
+    stride = check_pair("stride", stride)
     gamma_e, gamma_w = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
-    first, stream_step = (0, 0) if first_image is None else (check_whole("first_image", first_image, 0), 1)
     problem = make_problem(atoms.astype(images.dtype), images.shape[2:], stride, gamma_e, gamma_w)
     check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
     shape = (len(images), atoms.shape[0], *problem.grid)
@@ -118,9 +139,9 @@ def deconvolve(
     chunk = max(16, _COEFFICIENTS_AT_ONCE // problem.norm.size) if device == "cpu" else len(images)
     for low in range(0, len(images), chunk):
         part = slice(low, low + chunk)
-        run = Run(seed, (first + low) * stream_step, stream_step, burn_in, collect)
         part_observed, part_start = (None if array is None else array[part] for array in (observed, start))
-        codes = run_problem(problem, images[part] * scale, part_observed, part_start, run, trace, device)
+        part_run = run._replace(first=run.first + low * run.stream_step)
+        codes = run_problem(problem, images[part] * scale, part_observed, part_start, part_run, trace, device)
         for array, values in zip((*maps.values(), residual, history), codes, strict=True):
             array[part] = values
         if progress is not None:
@@ -134,6 +155,57 @@ def deconvolve(
         out["trace"] = (IMAGE, DRAW), constant[:, None] - 0.5 * history
     attrs = {"stride": tuple(problem.stride.tolist()), "gamma_e": gamma_e, "gamma_w": problem.gamma_w}
     return xr.Dataset(out, coords, attrs | {"burn_in": burn_in, "collect": collect, "seed": seed})
+
+
+def infer(
+    trained: Pretrained | Refined, atoms: xr.DataArray | np.ndarray, images: xr.DataArray | np.ndarray, **options
+) -> xr.Dataset:
+    """Features of new images: deconvolution with projected atoms, under the precisions of training.
+
+    gamma_e is the mean over the training images, after pretraining that of the bottom layer; gamma_w is the top
+    layer's.
+
+    Parameters
+    ----------
+    trained : a pretrained or a refined model
+    atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project`
+    images : (image, plane, row, col), in the units of training
+    **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress``,
+        ``device``, see `deconvolve` and `InferenceChain`
+
+    Returns
+    -------
+    Dataset, as of `deconvolve`: ``mean``, ``inclusion``, ``magnitude`` of every coefficient, and more
+
+    Raises
+    ------
+    GddError
+        An unknown option; arguments that `deconvolve` refuses.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3.
+    Departs: P16.
+    Checked: tests/test_pipeline.py, tests/test_projection_joint.py.
+    """
+    check_kind("trained", trained, (Pretrained, Refined))
+    gamma_e, gamma_w = precisions_of(trained)
+    chain = {name: options.pop(name) for name in InferenceChain._fields if name in options}
+    known = [*InferenceChain._fields, *(name for name in deconvolve.__kwdefaults__ if name != "chain")]
+    for name in options:
+        if name not in known:
+            raise GddError(f"{name}: not an option of infer; these are {', '.join(known)}")
+    chain = InferenceChain(**chain)
+    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, chain=chain, **options)
+
+
+def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:
+    """gamma_e and gamma_w for the deconvolution of new images, means over the trained entries."""
+    if isinstance(trained, Pretrained):
+        local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
+    else:
+        local, shared = trained.state
+    return float(np.mean(local.gamma_e)), float(np.mean(shared.gamma_w))
 
 
 class Codes(NamedTuple):
@@ -150,16 +222,9 @@ class Codes(NamedTuple):
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: float, gamma_w: float) -> Problem:
     """Constants of the chains of all images; the arguments are those of `deconvolve`, checked."""
     atoms = atoms * np.sqrt(gamma_e).astype(atoms.dtype)
-    grid, (number, planes, rows, cols) = placement_grid(image_size, atoms.shape[2:], stride), atoms.shape
-    check_memory("atoms, stride", 4 * number**2 * prod(grid), atoms.itemsize)
-    gram = gram_slabs(atoms, image_size, stride)
-    slabs = [slab_index(*sizes) for sizes in zip(grid, image_size, (rows, cols), stride, strict=True)]
-    row, col = (np.diagonal(index) for index in slabs)
-    norm = np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]].ravel().astype(np.float64)
-    atoms_last = np.ascontiguousarray(atoms.transpose(2, 3, 1, 0)).reshape(rows, cols * planes, number)
-    return Problem(
-        atoms_last, planes, np.array(stride), gram, *slabs, norm, float(gamma_w), log(prior_odds(number))
-    )
+    places = prod(placement_grid(image_size, atoms.shape[2:], stride))
+    check_memory("atoms, stride", 4 * len(atoms) ** 2 * places, atoms.itemsize)
+    return place_atoms(atoms, image_size, stride, float(gamma_w), log(prior_odds(len(atoms))))
 
 
 def under_mask(problem: Problem, observed: np.ndarray) -> Problem:

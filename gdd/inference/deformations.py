@@ -48,17 +48,13 @@ class Deformations:
 
     def transforms(self, rows: int = 2) -> list[dict]:
         """Arguments of `affine`, ten in all; four of signals, which have one row."""
-        return [
-            argument
-            for sign in (-1, 1)
-            for argument in (
-                {"translation": (sign * self.shift, 0)}, {"scale": 1 + sign * self.scale},
-                *([] if rows == 1 else [
-                    {"translation": (0, sign * self.shift)}, {"rotation": np.deg2rad(sign * self.turn)},
-                    {"shear": sign * self.shear},
-                ]),
-            )
-        ]
+        out = []
+        for sign in (-1, 1):
+            out += [{"translation": (sign * self.shift, 0)}, {"scale": 1 + sign * self.scale}]
+            if rows > 1:
+                out += [{"translation": (0, sign * self.shift)}, {"rotation": np.deg2rad(sign * self.turn)},
+                        {"shear": sign * self.shear}]
+        return out
 
     def draw(self, count: int, seed: int = 0) -> list[dict]:
         """Draw transforms that combine all deformations, each uniform in its range; the axes scale separately."""
@@ -85,11 +81,8 @@ def affine(
 
 
 def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
-    """Images after an affine transform about their centre, linearly interpolated, zero beyond the edge.
+    """Images (image, plane, row, col) after an affine transform about their centre, linearly interpolated, zero beyond.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col)
     transform : of `Deformations.transforms` or `Deformations.draw`
     """
     values = as_plain(images, IMAGES, "images")
@@ -108,10 +101,7 @@ class Whitening(NamedTuple):
     axes: np.ndarray  # (feature, component), square, 0 below the diagonal
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """Whiten features (image, feature) to (image, component), in single precision.
-
-        An image gives the same bits alone and in a batch.
-        """
+        """Whiten features (image, feature) to (image, component), in single precision; the same bits in any batch."""
         centred = np.zeros((len(features) + len(features) % 2, len(self.centre)), np.float32)
         np.subtract(features, self.centre, out=centred[: len(features)], casting="same_kind")
         out = np.empty_like(centred)
@@ -136,18 +126,11 @@ def learn_whitening(
     Distances between whitened features count changes that no small deformation explains. Any other root of the inverse
     gives the same distances; this one is triangular, which halves the work.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col)   labels, if any, are ignored
+    images : (image, plane, row, col)
     make : features of images, (image, ...)
-    deformations : how far images are deformed, and the floor
     progress : called after every deformation
 
-    Notes
-    -----
-    Source: none in the paper.
-    Departs: the paper's classifier sees features as they are.
-    Checked: tests/test_deformations.py.
+    *Source:* none in the paper, whose classifier sees features as they are. *Checked:* tests/test_deformations.py.
     """
     plain = unfold(make(images)).values.astype(float)
     check_memory("images, features", plain.shape[1] ** 2)
@@ -169,10 +152,8 @@ def check_differ(values: np.ndarray) -> float:
     """Mean variance over images of values (image, ...); GddError if images do not differ in single precision."""
     spread, square = float(values.var(axis=0, dtype=float).mean()), float(np.square(values, dtype=float).mean())
     if not spread > LEAST_CONTRAST**2 * square:
-        raise GddError(
-            "images: one sample, or several that are alike, given; a whitening needs images that differ, or"
-            " whitening=False"
-        )
+        what = "a whitening needs images that differ, or whitening=False"
+        raise GddError(f"images: one sample, or several that are alike, given; {what}")
     return spread
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import BLOCKS, IMAGE, MAPS
-from gdd.base.checks import as_pixels, check_kind, check_precision, check_whole
+from gdd.base.checks import as_pixels, check_kind, check_precision
 from gdd.inference.deconvolution import along_images, refuse_overflow
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI
@@ -44,25 +44,17 @@ def infer_jointly(
 ) -> xr.Dataset:
     """Top maps of images under the joint model with fixed dictionaries: the joint inference codes.
 
-    Parameters
-    ----------
     images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
     model, shared, refinement : of a refined model; `shared_of` gives the shared part of a pretrained one
     chain : lengths and seed; its other fields are ignored
     gamma_e : noise precision; None: the fixed one of the refinement
     progress : called with a number of image-sweeps after each sweep
 
-    Returns
-    -------
-    Dataset
-        ``ml_sample`` (image, atom, row, col): the collected sample of highest log-likelihood, per image;
-        ``mean``: average of the weights over the collected sweeps; ``log_likelihood`` (image,) of ``ml_sample``.
+    Returns ``ml_sample`` (image, atom, row, col), the collected sample of highest log-likelihood, per image; ``mean``
+    of the weights over the collected sweeps; ``log_likelihood`` (image,) of ``ml_sample``.
 
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.3, with the dictionaries known.
-    Departs: at test time the paper infers in one layer, with projected atoms.
-    Checked: tests/test_fixed_dictionary.py.
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3, with the dictionaries known. *Departs:* at test time the paper infers in
+    one layer, with projected atoms. *Checked:* tests/test_fixed_dictionary.py.
     """
     data = LayerData(as_pixels(images, constant=True))
     check_fits(data.images, model)
@@ -71,40 +63,29 @@ def infer_jointly(
 
 def infer_layers(
     fitted: Pretrained, images: np.ndarray | xr.DataArray, burn_in: int, collect: int, seed: int,
-    progress: Progress = None, first_image: int = 0,
+    progress: Progress = None,
 ) -> tuple[xr.Dataset, ...]:
     """Maps of every layer from the bottom up, with dictionaries and precisions fixed at those of training.
 
     Each layer explains the sample of highest likelihood of the layer below, as in pretraining.
 
-    Parameters
-    ----------
-    fitted : pretrained model
     images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
     burn_in, collect : sweeps of each layer
-    seed : of every random number
     progress : called with a number of image-sweeps after each sweep
-    first_image : number of the first image in the data set, so that whole batches of it (`gdd.sampler.sums`) give the
-        same result as the whole set
 
-    Returns
-    -------
-    tuple of Dataset, bottom layer first
-        As `infer_jointly`, with axes (image, atom, block_row, block_col); 0 where a block is empty.
+    Returns a Dataset for every layer, as `infer_jointly`, axes (image, atom, block_row, block_col); 0 where a block is
+    empty.
 
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.4 and supplement, "Layer by Layer Classification Results".
-    Departs: a noise precision that training learned for each image starts at its mean and is drawn.
-    Checked: tests/test_fixed_dictionary.py.
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.4 and supplement, "Layer by Layer Classification Results".
+    *Departs:* a noise precision that training learned for each image starts at its mean and is drawn.
+    *Checked:* tests/test_fixed_dictionary.py.
     """
     check_kind("fitted", fitted, Pretrained)
-    shard = Shard(check_whole("first_image", first_image, 0))
-    chain, data, codes = ChainSpec(burn_in, collect, seed), LayerData(as_pixels(images), shard=shard), []
+    chain, data, codes = ChainSpec(burn_in, collect, seed), LayerData(as_pixels(images)), []
     check_fits(data.images, fitted.model)
     for number, layer in enumerate(fitted.layers, 1):
         codes.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
-        data = LayerData(codes[-1].ml_sample.values, shard=shard)
+        data = LayerData(codes[-1].ml_sample.values)
     return tuple(codes)
 
 

@@ -1,9 +1,8 @@
 """Images generated from a joint model with known dictionaries.
 
-The functions draw the local part of a state, and `gdd.model.joint.layer_values` synthesises the images, without noise.
-The prior is weak: every top coefficient is active with the same small probability, and positions come from a Dirichlet.
-Two other distributions use the training images: how often each top coefficient was active and with which weights, and
-the positions of one training image.
+The functions draw the local part of a state, and `gdd.model.joint.layer_values` synthesises the images, without noise:
+from the weak prior; or from how often each top coefficient was active in the training images and with which weights,
+and from the positions of one of them.
 """
 
 from __future__ import annotations
@@ -18,24 +17,13 @@ from gdd.model.state import EMPTY, JointLocal, JointShared
 def draw_from_prior(
     images: int, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, generator: np.random.Generator
 ) -> JointLocal:
-    """Draw activations, weights and positions from their priors, precisions and dictionaries known.
+    """Draw activations, weights and positions of so many ``images`` from their priors, all that they share known.
 
-    Parameters
-    ----------
-    images : how many
-    model, shared, refinement : of a joint model
-    generator : of random numbers
+    The gamma_e that is returned is 1 and means nothing.
 
-    Returns
-    -------
-    JointLocal
-        Axes as in `gdd.model.state`; gamma_e is 1 and means nothing.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.3; supplement, "Generated Images".
-    Departs: the paper does not say which of its random numbers it draws, or from what.
-    Checked: tests/test_generation.py.
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3; supplement, "Generated Images".
+    *Departs:* the paper does not say which of its random numbers it draws, or from what.
+    *Checked:* tests/test_generation.py.
     """
     shapes = model.shapes()
     positions = tuple(

@@ -7,6 +7,7 @@ reading, not for speed. The terms are functions, which the joint model of all la
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -14,7 +15,7 @@ from scipy.special import gammaln
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI, Dirichlet, Gamma
 from gdd.model.spec import LayerShape, LayerSpec, Precision
-from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, block_positions, maps_of, precision_shapes
+from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, maps_of, positions_exist, precision_shapes
 
 
 def reconstruction(state: LayerState, shape: LayerShape) -> np.ndarray:
@@ -96,23 +97,25 @@ def log_precision(prior: Precision, value: np.ndarray) -> float:
     return 0.0 if prior.fixed is not None else float(Gamma(prior.shape, prior.rate).logpdf(value.astype(float)).sum())
 
 
-def block_groups(shape: LayerShape) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Blocks that share one theta: for each block shape (full, right, bottom, corner) its blocks and its positions.
+class BlockGroup(NamedTuple):
+    """Blocks of one shape, which share one theta: the full ones, or the ragged ones at an edge or the corner."""
 
-    Returns
-    -------
-    list of (mask (block_row, block_col) of bool, positions (B,) of int)
-    """
-    exists = block_positions(shape)  # (block_row, block_col, position)
+    blocks: np.ndarray  # (block_row, block_col) of bool: which blocks belong to the group
+    positions: np.ndarray  # (B,) of int: the positions that such a block has
+
+
+def block_groups(shape: LayerShape) -> list[BlockGroup]:
+    """Group the blocks of a map by their shape; blocks of a group share one theta."""
+    exists = positions_exist(shape)  # (block_row, block_col, position)
     kinds, inverse = np.unique(exists.reshape(-1, exists.shape[2]), axis=0, return_inverse=True)
     inverse = inverse.reshape(shape.grid)
-    return [(inverse == g, np.flatnonzero(kinds[g])) for g in range(len(kinds))]
+    return [BlockGroup(inverse == g, np.flatnonzero(kinds[g])) for g in range(len(kinds))]
 
 
-def outcome_counts(z: np.ndarray, group: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def outcome_counts(z: np.ndarray, group: BlockGroup) -> np.ndarray:
     """Counts of each outcome in one group of blocks: (image, atom, outcome), the last outcome: empty."""
-    chosen = z[:, :, group[0]]  # (image, atom, block)
-    return np.stack([(chosen == m).sum(axis=2) for m in (*group[1], EMPTY)], axis=2)
+    chosen = z[:, :, group.blocks]  # (image, atom, block)
+    return np.stack([(chosen == m).sum(axis=2) for m in (*group.positions, EMPTY)], axis=2)
 
 
 def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool = True) -> float:
@@ -158,14 +161,13 @@ def draw_positions(
         z[generator.random(z.shape) < spec.beta[0]] = 0
         return z
     for group in block_groups(shape):
-        blocks, positions = group
-        outcomes = len(positions) + empty
+        outcomes = len(group.positions) + empty
         alpha = np.full((images, shape.atoms, outcomes), 1.0 / outcomes)
         if given is not None:
             alpha += outcome_counts(given, group)[..., :outcomes]
         theta = Dirichlet(alpha).sample(generator)
-        drawn = draw_outcomes(theta, int(blocks.sum()), generator)
-        z[:, :, blocks] = np.append(positions, EMPTY)[drawn]
+        drawn = draw_outcomes(theta, int(group.blocks.sum()), generator)
+        z[:, :, group.blocks] = np.append(group.positions, EMPTY)[drawn]
     return z
 
 

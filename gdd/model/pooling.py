@@ -27,7 +27,7 @@ def block_grid(map_size: Size, pool: Size) -> Size:
     return tuple(-(-size // width) for size, width in zip(map_size, pool, strict=True))
 
 
-def block_places(map_size: Size, pool: Size) -> np.ndarray:
+def map_indices(map_size: Size, pool: Size) -> np.ndarray:
     """Index in the map of each position of each block.
 
     Returns
@@ -139,5 +139,5 @@ def unpool(z: np.ndarray, w: np.ndarray, map_size: Size, pool: Size) -> np.ndarr
     """
     image, atom, row, col = active = np.nonzero(np.asarray(z) != EMPTY)
     maps = np.zeros((*z.shape[:2], map_size[0] * map_size[1]), w.dtype)
-    maps[image, atom, block_places(map_size, pool)[row, col, z[active]]] = w[active]
+    maps[image, atom, map_indices(map_size, pool)[row, col, z[active]]] = w[active]
     return maps.reshape(*z.shape[:2], *map_size)

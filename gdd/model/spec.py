@@ -88,8 +88,9 @@ class LayerSpec:
     gamma_w: Precision = field(default_factory=Precision)
 
     def __post_init__(self) -> None:
-        _set_fields(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
-        _set_fields(self, pool=None if self.pool is None else check_block("pool", self.pool))
+        pool = None if self.pool is None else check_block("pool", self.pool)
+        size = check_pair("atom_size", self.atom_size)
+        _set_fields(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=size, pool=pool)
         if self.elementwise and self.atoms == 1:
             raise GddError("atoms: 1 given in a top layer, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
         for name, allowed in (("gamma_e", (IMAGE,)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", ())):
@@ -181,13 +182,8 @@ class ModelSpec:
 
         An atom covers two sevenths of its layer's input, at most 17 pixels, as in the paper. Pooling leaves about
         7 blocks a side to the top layer, whose atoms span most of these but do not extend beyond the image when
-        projected. On an axis of size 1 all sizes are 1, so that signals (1, n) have atoms and blocks of one row.
-        Precisions are those of `with_held` and `with_learned_planes`.
-
-        Raises
-        ------
-        GddError
-            The images are too small for so many layers; the message says how many fit.
+        projected. Signals (1, n) have atoms and blocks of one row. Precisions are those of `with_held` and
+        `with_learned_planes`. GddError if the images are too small for so many layers.
         """
         image_size, planes = check_pair("image_size", image_size), check_whole("planes", planes, 1)
         check_kind("atoms", atoms, (tuple, list))
@@ -210,7 +206,7 @@ class ModelSpec:
 
         gamma_e and gamma_w of layer 1 are fixed at ``noise`` and ``weights``, and every gamma_d at the number of an
         atom's entries, so that an atom has about unit norm a priori. Upper layers learn one gamma_e for all images, and
-        gamma_w unless ``weights_above`` fixes it. The defaults suit pixels whose root mean square is about 1/3.
+        gamma_w unless ``weights_above`` fixes it. The defaults suit pixels of `PIXEL_RMS`.
         """
         layers = []
         for number, (layer, shape) in enumerate(zip(self.layers, self.shapes(), strict=True)):
@@ -276,7 +272,7 @@ def projected_length(atoms: Sequence[int], pools: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Pruning of rarely used atoms: every ``every`` sweeps of burn-in from ``start`` on, remove atoms active in fewer
+    """Removal of rarely used atoms: every ``every`` sweeps of burn-in from ``start`` on, of those active in fewer
     blocks than ``share`` of the layer's mean number per atom.
     """
 
@@ -314,11 +310,11 @@ class ChainSpec:
     single_precision: bool = True
 
     def __post_init__(self) -> None:
-        burn_in, collect = check_lengths(self.burn_in, self.collect)
-        _set_fields(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
+        (burn_in, collect), single = check_lengths(self.burn_in, self.collect), self.single_precision
         check_choice("start", self.start, ("patches", "random"))
         check_kind("pruning", self.pruning, (Pruning, type(None)))
-        _set_fields(self, single_precision=check_kind("single_precision", self.single_precision, bool))
+        single = check_kind("single_precision", single, bool)
+        _set_fields(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed), single_precision=single)
 
     @property
     def sweeps(self) -> int:

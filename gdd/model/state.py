@@ -14,7 +14,7 @@ import numpy as np
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.model.pooling import EMPTY as EMPTY
-from gdd.model.pooling import block_places, unpool
+from gdd.model.pooling import map_indices, unpool
 from gdd.model.spec import LayerShape, LayerSpec
 
 Value = TypeVar("Value")
@@ -143,9 +143,9 @@ def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, 
     return (images if IMAGE in spec.gamma_e.axes else 1,), gamma_d, (1,)
 
 
-def block_positions(shape: LayerShape) -> np.ndarray:
+def positions_exist(shape: LayerShape) -> np.ndarray:
     """Whether each position of each block exists: (block_row, block_col, position) of bool; ragged blocks lack some."""
-    return block_places(shape.map_size, shape.block) >= 0
+    return map_indices(shape.map_size, shape.block) >= 0
 
 
 def maps_of(local: Local, shape: LayerShape) -> np.ndarray:

@@ -12,7 +12,18 @@ from numpy.lib.stride_tricks import sliding_window_view
 from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec, Precision
-from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of, with_block
+from gdd.model.state import EMPTY, LayerData, LayerState, maps_of, positions_exist, with_block
+
+
+def slab_log_odds(c: np.ndarray, precision: np.ndarray, gamma_w: float) -> np.ndarray:
+    r"""Log odds of an active weight (the slab of its prior) against none (the spike), the weight integrated out.
+
+    .. math:: \tfrac12 \log(\gamma_w / \lambda) + c^2 / (2 \lambda)
+
+    without the prior odds; c is the linear term and :math:`\lambda`, ``precision``, the precision of the weight given
+    the rest. Compiled: `gdd.sampler.kernels.operations.slab_log_odds` and, as a product, ``slab_of``.
+    """
+    return 0.5 * np.log(gamma_w / precision) + c**2 / (2 * precision)
 
 
 def block_given_rest(
@@ -47,8 +58,8 @@ def block_given_rest(
     """
     correlation = (precision * windows * atom).sum(axis=(1, 2, 3))
     weight_precision = (precision * atom * atom).sum(axis=(1, 2, 3)) + gamma_w
-    gain = 0.5 * np.log(gamma_w / weight_precision) + correlation**2 / (2 * weight_precision)
-    return BlockChoice(log_prior + np.append(gain, 0.0), correlation / weight_precision, weight_precision)
+    log_odds = slab_log_odds(correlation, weight_precision, gamma_w)
+    return BlockChoice(log_prior + np.append(log_odds, 0.0), correlation / weight_precision, weight_precision)
 
 
 def pixel_precision(state: LayerState, data: LayerData) -> np.ndarray:
@@ -68,7 +79,7 @@ def block_in_layer(
     windows = sliding_window_view(error, (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     precision = sliding_window_view(pixel_precision(state, data)[n], (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     m = np.arange(p * q)
-    exists = block_positions(shape)[i, j]
+    exists = positions_exist(shape)[i, j]
     row = np.minimum(i * p + m // q, shape.map_size[0] - 1)
     col = np.minimum(j * q + m % q, shape.map_size[1] - 1)
     log_prior = log_block_prior(emptied.local.z, spec, shape, where)
@@ -91,10 +102,10 @@ def log_block_prior(
         return np.log(np.array(spec.beta))
     out = np.full(p * q + 1, -np.inf)
     for group in block_groups(shape):
-        if group[0][i, j]:
+        if group.blocks[i, j]:
             counts = outcome_counts(z[n : n + 1, k : k + 1], group)[0, 0].astype(float)
             counts[-1] -= 1  # the block itself
-            out[np.append(group[1], p * q)] = np.log(counts + 1.0 / (len(group[1]) + empty))
+            out[np.append(group.positions, p * q)] = np.log(counts + 1.0 / (len(group.positions) + empty))
     if not empty:
         out[-1] = -np.inf
     return out

@@ -16,6 +16,7 @@ from math import exp, log, sqrt
 import numpy as np
 
 from gdd.model.distributions import BlockChoice
+from gdd.reference.conditionals import slab_log_odds
 from gdd.reference.random import Stream
 
 #: probability of being active below which an inactive coefficient is drawn only if it is proposed
@@ -48,7 +49,7 @@ def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, odds
     *Checked:* tests/test_deconvolution.py (exact ratio to the log joint; enumeration of every z).
     """
     precision = norm + gamma_w
-    log_odds = log(odds) + 0.5 * log(gamma_w / precision) + 0.5 * correlation**2 / precision
+    log_odds = log(odds) + slab_log_odds(correlation, precision, gamma_w)
     return BlockChoice(np.array([log_odds, 0.0]), np.array([correlation / precision]), np.array([precision]))
 
 

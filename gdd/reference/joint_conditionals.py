@@ -26,7 +26,7 @@ from gdd.model.state import (
     LayerState,
     Local,
     Shared,
-    block_positions,
+    positions_exist,
     with_block,
 )
 from gdd.reference import conditionals
@@ -48,12 +48,12 @@ def synthesise_down(
     return values
 
 
-def of_image(state: JointState, data: LayerData, n: int) -> tuple[JointState, LayerData]:
+def state_of_image(state: JointState, data: LayerData, n: int) -> tuple[JointState, LayerData]:
     """State and data of image n alone, its axis kept."""
-    return of_images(state, data, slice(n, n + 1))
+    return state_of_images(state, data, slice(n, n + 1))
 
 
-def of_images(state: JointState, data: LayerData, cut: slice) -> tuple[JointState, LayerData]:
+def state_of_images(state: JointState, data: LayerData, cut: slice) -> tuple[JointState, LayerData]:
     """State and data of a slice of the images."""
     local = state.local
     gamma_e = local.gamma_e[cut] if len(local.gamma_e) > 1 else local.gamma_e
@@ -85,9 +85,9 @@ def with_position(state: JointState, layer: int, where: Where, position: int) ->
     return state._replace(local=state.local._replace(positions=tuple(positions)))
 
 
-def block_places_of(shape: LayerShape, i: int, j: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+def positions_of_block(shape: LayerShape, i: int, j: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """Positions of a block, and their places (row, col) in the map."""
-    positions = np.flatnonzero(block_positions(shape)[i, j])
+    positions = np.flatnonzero(positions_exist(shape)[i, j])
     p, q = shape.block
     return positions, [(i * p + m // q, j * q + m % q) for m in positions]
 
@@ -108,9 +108,9 @@ def position_given_rest(
     """
     n, k, i, j = where
     shape, emptied = model.shapes()[layer], with_position(state, layer, where, EMPTY)
-    image_state, image_data = of_image(emptied, data, n)
+    image_state, image_data = state_of_image(emptied, data, n)
     value = layer_values(image_state.local, state.shared.dictionaries, model.shapes())[layer + 1][0, k, i, j]
-    positions, places = block_places_of(shape, i, j)
+    positions, places = positions_of_block(shape, i, j)
     images = value * unit_images(image_state, image_data, model, layer, k, places)
     residual = joint_residual(image_state, image_data, model)
     gain = (residual * images).sum(axis=(1, 2, 3)) - 0.5 * (images**2).sum(axis=(1, 2, 3))
@@ -128,7 +128,7 @@ def coefficient_given_rest(state: JointState, data: LayerData, model: ModelSpec,
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* weight integrated out of z. *Checked:* ratio test.
     """
     n, k, i, j = where
-    image_state, image_data = of_image(with_block(state, where, EMPTY, 0.0), data, n)
+    image_state, image_data = state_of_image(with_block(state, where, EMPTY, 0.0), data, n)
     image = unit_images(image_state, image_data, model, len(model.layers) - 1, k, [(i, j)])
     precision = np.full(image.shape, image_state.local.gamma_e[0])
     prior, gamma_w = np.log(np.array(model.layers[-1].beta)), float(state.shared.gamma_w[0])

@@ -33,11 +33,10 @@ from gdd.model.distributions import PositionChoice
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData, with_block
-from gdd.reference.conditionals import log_block_prior
+from gdd.reference.conditionals import log_block_prior, slab_log_odds
 from gdd.reference.joint_conditionals import (
     Where,
     active_coefficients,
-    block_places_of,
     bottom_atom_given_rest,
     coefficient_given_rest,
     dictionary_design,
@@ -46,8 +45,9 @@ from gdd.reference.joint_conditionals import (
     gamma_e_given_rest,
     gamma_w_given_rest,
     layer_state,
-    of_image,
     position_given_rest,
+    positions_of_block,
+    state_of_image,
     unit_images,
     weight_design,
     weights_given_rest,
@@ -104,11 +104,6 @@ def perturb_and_solve(
     )[:2]
 
 
-def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) -> float:
-    """Log odds that a top coefficient is active, its weight integrated out."""
-    return log_prior_odds + 0.5 * math.log(gamma_w / precision) + c * c / (2 * precision)
-
-
 def draw_switch(
     state: JointState, data: LayerData, model: ModelSpec, norm: float, where: Where, stream: Stream
 ) -> JointState:
@@ -130,7 +125,7 @@ def draw_switch(
         c adds the weight back to the residual under the true norm; under the expected one it is
         c + gamma_e (expected norm - true norm) weight.
         """
-        return log_odds(c + (expected - precision) * with_weight, expected, gamma_w, math.log(a / b))
+        return math.log(a / b) + slab_log_odds(c + (expected - precision) * with_weight, expected, gamma_w)
 
     old, uniform = float(state.local.w[where]), stream.uniform()
     if state.local.z[where] != EMPTY:
@@ -165,7 +160,7 @@ def position_proposal(
     """
     k, shape = where[1], model.shapes()[layer]
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
-    positions, places = block_places_of(shape, *where[2:])
+    positions, places = positions_of_block(shape, *where[2:])
     images = unit_images(state, data, model, layer, k, places)
     correlation = np.append((joint_residual(state, data, model) * images).sum(axis=(1, 2, 3)), 0.0)
     centre = np.array(overlaps.shape[1:]) // 2
@@ -275,7 +270,8 @@ def plain_local_pass(
     drawn = []
     for n in range(len(data.images)):
         stream = Stream(seed, stage, 0, sweep, n)
-        drawn.append(draw_joint_image(*of_image(state, data, n), model, refinement, overlaps, stream, pieces).local)
+        one, alone = state_of_image(state, data, n)
+        drawn.append(draw_joint_image(one, alone, model, refinement, overlaps, stream, pieces).local)
     positions = (np.concatenate(parts) for parts in zip(*(local.positions for local in drawn), strict=True))
     z, w, gamma_e = (np.concatenate([getattr(local, name) for local in drawn]) for name in ("z", "w", "gamma_e"))
     local = state.local._replace(positions=tuple(positions), z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)])

@@ -1,8 +1,7 @@
 """Checkpoints of a chain: written whole or not at all, read only by the chain they belong to.
 
 A chain has no hidden random state. Its state, its best sample, its traces and the number of its sweeps are all that a
-continuation needs to equal the uninterrupted run bit for bit. The checkpoint before the last one is kept: should the
-last one be damaged, the chain goes on from there to the same bits.
+continuation needs to equal the uninterrupted run bit for bit.
 
 Where several processes hold the images, the one at which they meet reads and writes the checkpoint of all. It is the
 file of a single process.
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import cache, partial
 from itertools import accumulate, pairwise
@@ -70,16 +69,17 @@ def describe_chain(
 
     local, shared : what the start knows of the images, (image, ...), and of all
     """
-    content = {"data": digest_of_images(data, (data.images, data.mask))}
-    content["start"] = digest_of_images(data, local) + digest_of(shared)
-    return {type(spec).__name__: asdict(spec) for spec in specs} | content | {"layer": layer, "code": code_checksum()}
+    fields = {f"{type(spec).__name__}.{name}": value for spec in specs for name, value in asdict(spec).items()}
+    start = digest_of_images(data, local) + digest_of(shared)
+    content = {"data": digest_of_images(data, (data.images, data.mask)), "start": start}
+    return fields | content | {"layer": layer, "code": code_checksum()}
 
 
 def digest_of_images(data: LayerData, arrays: Iterable[np.ndarray | None]) -> str:
     """SHA-256 over the content of arrays (image, ...) of all shards."""
-    there = [array for array in arrays if array is not None]
-    own = [digest_of(array[where] for array in there) for _, where in batches(data.shard, len(data.images))]
-    return hashlib.sha256("".join(sum(data.shard.reduce(list, own), [])).encode()).hexdigest()
+    known = [array for array in arrays if array is not None]
+    digests = [digest_of(array[where] for array in known) for _, where in batches(data.shard, len(data.images))]
+    return hashlib.sha256("".join(sum(data.shard.reduce(list, digests), [])).encode()).hexdigest()
 
 
 def digest_of(arrays: Iterable[np.ndarray | None]) -> str:
@@ -92,59 +92,41 @@ def digest_of(arrays: Iterable[np.ndarray | None]) -> str:
     return digest.hexdigest()
 
 
-def previous(path: Path) -> Path:
-    """Where the checkpoint before the one at ``path`` is kept."""
-    return path.with_name(f"{path.stem}.previous{path.suffix}")
-
-
-def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
-    """Write a checkpoint; the last one stays whole until this one is, and is kept as `previous`.
-
-    Raises
-    ------
-    GddError
-        It cannot be written: a full disk, a folder that cannot be written.
-    """
-    data.shard.reduce(partial(_write_joined, path, owner), at)
+def write(path: Path, owner: dict, chain: ChainState, data: LayerData) -> None:
+    """Write a checkpoint; the last one stays until this one is whole. GddError if it cannot be written."""
+    data.shard.reduce(partial(_write_joined, path, owner), chain)
 
 
 def read(path: Path, owner: dict, data: LayerData) -> ChainState | None:
-    """Read a checkpoint, or the one before it if there is no last one; None if there is neither.
-
-    Raises
-    ------
-    GddError
-        It is damaged, cannot be read, or belongs to another chain. It stays as it is.
-    """
+    """Read a checkpoint, None if there is none; GddError if it is damaged, or belongs to another chain. It stays."""
     return data.shard.exchange(partial(_read_parts, path, owner), len(data.images))
 
 
 def _read_parts(path: Path, owner: dict, counts: list[int]) -> list[ChainState | None]:
     """What every shard has of the checkpoint of a chain; ``counts`` : numbers of their images."""
-    at = _load(path, owner) or _load(previous(path), owner)
-    if at is None or len(counts) == 1:
-        return [at] * len(counts)
-    return [_map_images(itemgetter(slice(*edges)), at) for edges in pairwise(accumulate(counts, initial=0))]
+    chain = _load(path, owner)
+    if chain is None or len(counts) == 1:
+        return [chain] * len(counts)
+    return [_map_images(itemgetter(slice(*edges)), chain) for edges in pairwise(accumulate(counts, initial=0))]
 
 
 def _map_images(function: Callable[..., np.ndarray], *shards: ChainState) -> ChainState:
     """Return the first of ``shards`` with ``function(array, ...)``, of all of them, for what images own."""
-    first = shards[0]
-    state = first.state._replace(local=map_local(function, *(at.state.local for at in shards)))
-    if first.best is None:
-        return first._replace(state=state)
-    return first._replace(
-        state=state, best=first.best._replace(local=map_local(function, *(at.best.local for at in shards)))
-    )
+
+    def of_all(*states: LayerState | JointState) -> LayerState | JointState:
+        return states[0]._replace(local=map_local(function, *(state.local for state in states)))
+
+    best = shards[0].best and of_all(*(chain.best for chain in shards))
+    return shards[0]._replace(state=of_all(*(chain.state for chain in shards)), best=best)
 
 
 def _write_joined(path: Path, owner: dict, shards: list[ChainState]) -> None:
     """Write the checkpoint of a chain from what every shard has of it."""
-    at = shards[0] if len(shards) == 1 else _map_images(lambda *arrays: np.concatenate(arrays), *shards)
+    chain = shards[0] if len(shards) == 1 else _map_images(lambda *arrays: np.concatenate(arrays), *shards)
     try:
-        with written_whole(path, previous(path)) as part, open(part, "wb+") as file:
+        with written_whole(path) as part, open(part, "wb+") as file:
             file.write(bytes(DIGEST) + json.dumps(owner).encode() + b"\n")
-            joblib.dump(at, file)
+            joblib.dump(chain, file)
             digest = _digest(file)
             file.seek(0)
             file.write(digest)
@@ -160,9 +142,7 @@ def _load(path: Path, owner: dict) -> ChainState | None:
     try:
         with open(path, "rb") as file:
             if file.read(DIGEST) != _digest(file):
-                before = previous(path)
-                remedy = f"delete it to go on from the one before, {before.name}" if before.exists() else ASIDE
-                raise GddError(f"checkpoint: {path} is not a whole checkpoint of this version; {remedy}")
+                raise GddError(f"checkpoint: {path} is not a whole checkpoint of this version; {ASIDE}")
             file.seek(DIGEST)
             _check_owner(path, json.loads(file.readline()), owner)
             return joblib.load(file)
@@ -178,25 +158,17 @@ def _digest(file: BinaryIO) -> bytes:
     return hashlib.file_digest(file, "sha256").digest()
 
 
-def _check_owner(path: Path, there: dict, owner: dict) -> None:
-    there, here = dict(_entries(there)), dict(_entries(owner))
-    differing = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
+def _check_owner(path: Path, written: dict, owner: dict) -> None:
+    """GddError that says what differs unless the checkpoint is this owner's."""
+    owner = json.loads(json.dumps(owner))
+    differing = [name for name in sorted(written | owner) if written.get(name) != owner.get(name)]
     if differing == ["code"]:
         raise GddError(
             f"checkpoint: {path} was made by other code: gdd/model, gdd/reference or gdd/sampler have changed since "
-            f"({there['code']:.12} there, {here['code']:.12} here); {ASIDE}"
+            f"({written['code']:.12} there, {owner['code']:.12} here); {ASIDE}"
         )
     if differing:
-        parts = [f"{name} is {there.get(name)!s:.12} there, {here.get(name)!s:.12} here" for name in differing[:3]]
+        parts = [f"{name} is {written.get(name)!s:.40} there, {owner.get(name)!s:.40} here" for name in differing[:3]]
         raise GddError(
             f"checkpoint: {path} was written by another chain: {'; '.join(parts)}; name another folder, or {ASIDE}"
         )
-
-
-def _entries(value, name: str = "") -> Iterator[tuple[str, object]]:
-    """Entries of nested mappings and sequences with their dotted names."""
-    if isinstance(value, dict | list | tuple):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _entries(inner, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.axes import IMAGE
+from gdd.base.compiling import on_threads, thread_count
 from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import log_atoms, log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
@@ -20,9 +21,9 @@ from gdd.reference.random import Key, shared_generator
 from gdd.sampler.arrays import JointBuffers, allocate_buffers
 from gdd.sampler.dictionary import draw_gamma_d, draw_shared_precision
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
-from gdd.sampler.kernels.joint_pass import JointPriors, JointSums, pass_images
+from gdd.sampler.kernels.joint_pass import JointPriors, JointSums
 from gdd.sampler.sums import BATCH, WorkItem, add_entries, add_up
-from gdd.sampler.sweep import log_count_norm
+from gdd.sampler.sweep import PROCESSOR, Passes, log_count_norm
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
@@ -46,7 +47,7 @@ class JointInfo(NamedTuple):
 
 def joint_sweep(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
-    buffers: JointBuffers | None = None,
+    buffers: JointBuffers | None = None, passes: Passes = PROCESSOR,
 ) -> tuple[JointState, JointInfo]:
     """Draw every unknown of the joint model once; neither ``state`` nor ``data`` is changed.
 
@@ -56,6 +57,7 @@ def joint_sweep(
     model, refinement : layers, and what the joint model adds to them
     key : names the random numbers; its ``layer`` is not used. Equal keys give equal sweeps for any number of threads
     buffers : of the chain, `gdd.sampler.arrays.allocate_buffers` of data and model; None: allocated for this sweep
+    passes : of the device
 
     Notes
     -----
@@ -65,7 +67,7 @@ def joint_sweep(
     *Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
     """
     buffers = (buffers or allocate_buffers(data, model)).load(state)
-    sums = image_pass(buffers, state.shared, model, refinement, key)
+    sums = image_pass(buffers, state.shared, model, refinement, key, passes)
     dictionaries, steps = list(state.shared.dictionaries), np.zeros(len(model.layers), int)
     for layer in range(len(model.layers) - 1, -1, -1):
         if (key.sweep + layer) % refinement.dictionary_every:
@@ -98,7 +100,8 @@ def local_pass(
 
 
 def image_pass(
-    buffers: JointBuffers, shared: JointShared, model: ModelSpec, refinement: RefinementSpec, key: Key
+    buffers: JointBuffers, shared: JointShared, model: ModelSpec, refinement: RefinementSpec, key: Key,
+    passes: Passes = PROCESSOR,
 ) -> JointSums:
     """Update the local part in ``buffers``; return the sums."""
     (a, b), noise = model.layers[-1].beta, refinement.noise
@@ -113,9 +116,10 @@ def image_pass(
 
     def run(item: WorkItem) -> None:
         images, work = buffers.images.slice(item.images), buffers.work[item.thread]
-        pass_images(images, buffers.shared, priors, work, item.sums, layer_key)
+        passes.joint(images, buffers.shared, priors, work, item.sums, layer_key)
 
-    return add_up(empty, buffers.shard, len(buffers.images.pixels), run, max_accumulators=BATCH)
+    with on_threads(min(passes.threads, thread_count())):
+        return add_up(empty, buffers.shard, len(buffers.images.pixels), run, max_accumulators=BATCH)
 
 
 def finish_sweep(

@@ -184,28 +184,21 @@ def check_fits(images: np.ndarray, model: ModelSpec) -> None:
 def check_start(start: NamedTuple, data: LayerData, model: ModelSpec, argument: str = "start") -> None:
     """Refuse a start of another model, or one trained on other images or under another mask.
 
-    start : `Pretrained` or `gdd.sampler.refine.Refined`; from a file it has the digest of its images instead of them
+    start : `Pretrained` or `gdd.sampler.refine.Refined`
     """
-    if isinstance(start, Pretrained):
-        local, trained_data = start.layers[0].state.local, next(iter(start.inputs), None)
-    else:
-        local, trained_data = start.last.local, start.data
+    local = start.layers[0].state.local if isinstance(start, Pretrained) else start.last.local
     if start.model != model:
         raise GddError(f"{argument}: trained with other layers or for other sizes; give that model, {argument}.model")
     if len(local.z) != len(data.images):
         raise GddError(f"{argument}: axis 'image' has size {len(local.z)}; {len(data.images)} images are given")
-    if trained_data is None:
-        if start.digest not in (None, digest_of([data.images.astype(np.float32), data.mask])):
-            raise GddError(f"{argument}: trained on other images, or under another mask; give those of that training")
-        return
-    if (trained_data.mask is None) != (data.mask is None) or not np.array_equal(trained_data.mask, data.mask):
-        had = "without a mask" if trained_data.mask is None else "under a mask"
-        now = "none is" if data.mask is None else "another is"
-        raise GddError(f"{argument}: trained {had}, and {now} given; give the mask of that training")
-    differ = (trained_data.images.astype(np.float32) != data.images.astype(np.float32)).any(axis=(1, 2, 3))
-    if differ.any():
-        n = int(differ.argmax())
-        raise GddError(f"{argument}: trained on other images, image {n} differs; give the images of that training")
+    if training_digest(start) not in (None, digest_of([data.images.astype(np.float32), data.mask])):
+        raise GddError(f"{argument}: trained on other images, or under another mask; give those of that training")
+
+
+def training_digest(trained: NamedTuple) -> str | None:
+    """SHA-256 of the images, and of their mask, that a chain was trained on; None if its file does not have it."""
+    data = next(iter(trained.inputs), None) if isinstance(trained, Pretrained) else trained.data
+    return trained.digest if data is None else digest_of([data.images.astype(np.float32), data.mask])
 
 
 def initial_state(

@@ -27,6 +27,7 @@ from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, check_start, initial_state, mean_entry, validate_data, variance
 from gdd.sampler.sums import batches
+from gdd.sampler.sweep import PROCESSOR, Passes, passes_on
 
 #: axes of traces that are arrays
 TRACE_AXES = {"steps": ("layer",), "gamma_d": ("layer",), "visited": ("pooled_layer", "strength"),
@@ -59,7 +60,7 @@ class Refined(NamedTuple):
 def refine(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
     refinement: RefinementSpec | None = None, start: Pretrained | Refined | None = None, mask: np.ndarray | None = None,
-    folder: Path | None = None, progress=None,
+    folder: Path | None = None, progress=None, device: str = "cpu",
 ) -> Refined:
     """Learn all layers of a model together.
 
@@ -75,6 +76,7 @@ def refine(
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run resumes from its own checkpoint there
     progress : bar over sweeps, optional
+    device : "cpu", or "cuda" for the image passes on an NVIDIA graphics processor: the same chain, to rounding
 
     Returns
     -------
@@ -84,7 +86,8 @@ def refine(
     ------
     GddError
         Bad images or mask, a model without a joint form, a start from other images
-        or another mask, a checkpoint of another chain or of other code.
+        or another mask, a checkpoint of another chain or of other code. No graphics processor, or one with too little
+        memory for a batch of images.
 
     Notes
     -----
@@ -103,14 +106,15 @@ def refine(
         check_start(start, data, model)
     if isinstance(start, Refined) and start.refinement.empty_blocks and not refinement.empty_blocks:
         raise GddError("refinement: blocks of the start may be empty; empty_blocks=True is needed")
-    return refine_layers(data, model, chain, refinement, start, folder, progress)
+    return refine_layers(data, model, chain, refinement, start, folder, progress, device)
 
 
 def refine_layers(
     data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
-    start: Pretrained | Refined | None = None, folder: Path | None = None, progress=None,
+    start: Pretrained | Refined | None = None, folder: Path | None = None, progress=None, device: str = "cpu",
 ) -> Refined:
     """`refine` with validated data and start, which may be a shard of the images."""
+    passes = passes_on(device, model.shapes(), data, joint=True)
     if start is None:
         initial = fresh_start(data, model, chain, refinement)
     elif isinstance(start, Pretrained):
@@ -119,18 +123,18 @@ def refine_layers(
         local, by_image = start.last.local, IMAGE in start.refinement.noise.axes
         noise = initial_noise(refinement, local.gamma_e, by_image, data)
         initial = start.last._replace(local=local._replace(gamma_e=noise))
-    return run_joint_chain(initial, data, model, chain, refinement, folder, progress)
+    return run_joint_chain(initial, data, model, chain, refinement, folder, progress, passes)
 
 
 def run_joint_chain(
     initial: JointState, data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
-    folder: Path | None = None, progress=None,
+    folder: Path | None = None, progress=None, passes: Passes = PROCESSOR,
 ) -> Refined:
     """Run the chain from an initial state, or from its checkpoint in ``folder``."""
     buffers = allocate_buffers(data, model)
 
     def step(state: JointState, sweeps: int):
-        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), buffers)
+        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), buffers, passes)
         return state, info.log_likelihood, trace(state, info, data, refinement)
 
     path = Path(folder) / "refined.joblib" if folder else None

@@ -24,7 +24,6 @@ from gdd.base.checks import check_choice
 from gdd.base.compiling import MOST_THREADS, on_threads, thread_count
 from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import block_groups, log_atoms, log_gaussian, log_precision
-from gdd.model.placement import gram_slabs, slab_index
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, Local, Shared
 from gdd.reference.random import Key, shared_generator
@@ -33,9 +32,11 @@ from gdd.sampler.dictionary import draw_from_residuals, draw_from_sums, draw_gam
 from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.kernels.coefficients import Problem, pass_top
 from gdd.sampler.kernels.dictionary import MapArrays
+from gdd.sampler.kernels.joint_pass import pass_images
 from gdd.sampler.kernels.layer import LayerConstants
 from gdd.sampler.kernels.operations import ImageArrays, Prior, Sums
 from gdd.sampler.kernels.windows import Static, static_size
+from gdd.sampler.placement import place_atoms
 from gdd.sampler.sums import WorkItem, add_entries, add_images, add_up
 
 #: largest Gram matrix of a top layer, in numbers, that is worth its memory: 134 MB in single precision
@@ -52,22 +53,26 @@ class Info(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Image passes of a processor; of each the arguments are those of `gdd.sampler.kernels.layer.pass_unmasked`."""
+    """Image passes of a processor, each with the arguments of its namesake in `gdd.sampler.kernels`."""
 
     whole: Callable[..., None]
     masked: Callable[..., None]
     top: Callable[..., None]  # of layers that `uses_gram`
+    joint: Callable[..., None]  # of all layers
     threads: int  # that share out a batch of images
 
 
-PROCESSOR = Passes(kernels.pass_unmasked, kernels.pass_masked, pass_top, MOST_THREADS)
+PROCESSOR = Passes(kernels.pass_unmasked, kernels.pass_masked, pass_top, pass_images, MOST_THREADS)
 
 
-def passes_on(device: str, shapes: Sequence[LayerShape], data: LayerData) -> Passes:
-    """Passes of "cpu" or "cuda", which is imported only here; GddError if it cannot run layers of these shapes."""
+def passes_on(device: str, shapes: Sequence[LayerShape], data: LayerData, joint: bool = False) -> Passes:
+    """Passes of "cpu" or "cuda", which is imported only here.
+
+    GddError if it cannot run layers of these shapes, each alone or all of them as one ``joint`` model.
+    """
     if check_choice("device", device, ("cpu", "cuda")) == "cpu":
         return PROCESSOR
-    return import_module("gdd.cuda.layer").passes(shapes, data)
+    return import_module("gdd.cuda.passes").passes(shapes, data, joint)
 
 
 def sweep(
@@ -114,7 +119,7 @@ def image_pass(
     if data.mask is not None:
         update, atom_terms = passes.masked, constants.layer.dictionary**2
     elif uses_gram(spec, shape):
-        update, atom_terms = passes.top, placed_atoms(shared, spec, shape, dtype)
+        update, atom_terms = passes.top, placed_top(shared, spec, shape, dtype)
     else:
         update, atom_terms = passes.whole, padded_autocorrelations(shared.dictionary, dtype)
 
@@ -142,18 +147,10 @@ def uses_gram(spec: LayerSpec, shape: LayerShape) -> bool:
     return spec.elementwise and overlapping and numbers <= LARGEST_GRAM
 
 
-def placed_atoms(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: np.dtype) -> Problem:
+def placed_top(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: np.dtype) -> Problem:
     """`Problem` of a top layer's placed atoms."""
-    gram = gram_slabs(shared.dictionary.astype(dtype), shape.input_size, (1, 1))
-    slabs = [slab_index(*sizes, 1) for sizes in zip(shape.map_size, shape.input_size, shape.atom_size, strict=True)]
-    norm = np.diagonal(gram[:, shape.map_size[0] - 1, shape.map_size[1] - 1]).astype(float)
-    rows, length = shape.atom_size[0], shape.atom_size[1] * shape.planes
-    atoms = np.ascontiguousarray(plane_last(shared.dictionary, dtype).T).reshape(rows, length, shape.atoms)
-    a, b = spec.beta
-    return Problem(
-        atoms, shape.planes, np.ones(2, np.int64), gram, *slabs, np.tile(norm, shape.map_size[0] * shape.map_size[1]),
-        float(shared.gamma_w[0]), log(a / b),
-    )
+    (a, b), atoms = spec.beta, shared.dictionary.astype(dtype)
+    return place_atoms(atoms, shape.input_size, (1, 1), float(shared.gamma_w[0]), log(a / b))
 
 
 def padded_autocorrelations(dictionary: np.ndarray, dtype: np.dtype) -> np.ndarray:

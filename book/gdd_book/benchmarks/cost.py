@@ -1,9 +1,4 @@
-"""Every part of `gdd bench` but the peers: what is timed, and the rows that are made of it.
-
-Rows are named by what they measure; times on one core are processor time.
-"""
-
-from __future__ import annotations
+"""Every part of `gdd bench` but the peers: what is timed, and the rows, named by what they measure."""
 
 import time
 import tracemalloc
@@ -18,11 +13,11 @@ from scipy.ndimage import gaussian_filter
 from gdd import infer, project
 from gdd.inference.block_magnitudes import one_step_features
 from gdd.inference.deconvolution import make_problem, run_problem
-from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101, ChainSpec, ModelSpec
 from gdd.model.state import LayerData
 from gdd.reference.random import PRETRAIN, REFINE, Key
 from gdd.sampler.joint_sweep import joint_sweep
+from gdd.sampler.placement import placement_grid
 from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, pretrain
 from gdd.sampler.refine import refine
 from gdd.sampler.sweep import image_pass, sweep
@@ -47,13 +42,6 @@ def some(images: xr.DataArray, n: int, seed: int) -> xr.DataArray:
     return images.isel(image=order[np.arange(n) % len(order)])
 
 
-def first_images(layer: Fitted, data: LayerData, n: int) -> tuple[Fitted, LayerData]:
-    """Layer and data of the first n images alone."""
-    local = layer.state.local
-    local = local._replace(z=local.z[:n], w=local.w[:n], gamma_e=local.gamma_e[:n])
-    return layer._replace(state=layer.state._replace(local=local)), LayerData(data.images[:n])
-
-
 def pass_job(layer: Fitted, data: LayerData, seed: int) -> Callable[[], object]:
     """One image pass."""
     return lambda: image_pass(layer.state, data, layer.spec, layer.shape, Key(seed, PRETRAIN, 0, LATER))
@@ -66,7 +54,6 @@ def sweep_job(layer: Fitted, data: LayerData, seed: int, sweeps: int = 1) -> Cal
 
 
 # ---- kernels beside their bounds
-
 #: sweeps (burn-in, collected) of a short and a long test-time chain; their difference is free of preparations
 SHORT, LONG = (30, 1), (60, 10)
 HALF_HIDDEN, ONE_STEP = "layer 1, half hidden: image pass", "one-step features: one image"
@@ -102,7 +89,6 @@ def kernel_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> 
 
 
 # ---- threads, numbers of images, memory
-
 #: image-sweeps that one timing covers at least, so that few images are timed as finely as many
 LEAST_WORK = 8000
 
@@ -114,10 +100,7 @@ def young(fitted: Pretrained, images: np.ndarray, seed: int) -> tuple[Fitted, La
 
 
 def thread_rows(fitted: Pretrained, p: dict, run: Run) -> dict[str, harness.Row]:
-    """Speed-up by a second thread of the whole sweep, and of two copies of the bound.
-
-    In wall time: only worth reading if nothing else runs on the machine; the record keeps the load average.
-    """
+    """Speed-up by a second thread, in wall time, of the whole sweep, and of two copies of the bound."""
     images, jobs = fitted.inputs[0].images, {}
     layer, data = young(fitted, np.concatenate([images, images]), p["seed"])  # a turn must outlast a thread's start
     for threads in (1, 2):
@@ -142,7 +125,10 @@ def image_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> d
     layer, data = young(fitted, some(images, sizes[-1], seed).values.astype(np.float32), seed)
     for size in sizes:
         sweeps = max(1, min(LEAST_WORK, sizes[-1]) // size)
-        jobs[size] = harness.Timing(sweep_job(*first_images(layer, data, size), seed, sweeps), size * sweeps)
+        local = layer.state.local
+        local = local._replace(z=local.z[:size], w=local.w[:size], gamma_e=local.gamma_e[:size])
+        first = layer._replace(state=layer.state._replace(local=local)), LayerData(data.images[:size])
+        jobs[size] = harness.Timing(sweep_job(*first, seed, sweeps), size * sweeps)
     seconds = harness.time_in_turn(jobs, FEW, run)
     return {f"sweep of {size} images": harness.row(seconds[size]) for size in sizes} | {
         f"sweep of {size} images / of {sizes[0]}": harness.ratio(seconds[size], seconds[sizes[0]]) for size in sizes[1:]
@@ -156,14 +142,10 @@ def memory_rows(fitted: Pretrained, p: dict) -> dict[str, harness.Row]:
         held = sum(part.nbytes for part in layer.state.local) / len(data.images)
         few, many = (_peak(layer, data.images, n, p["seed"]) for n in (1024, 4096))  # images are most of the peak
         slope, stated = (many - few) / (4096 - 1024), 6 * layer.shape.atoms * prod(layer.shape.grid)
-        rows |= {
-            f"layer {number}: local state": harness.single(held, "bytes per image"),
-            f"layer {number}: stated, 2 + 4 bytes a block": harness.single(stated, "bytes per image"),
-            f"layer {number}: peak of a running chain": harness.single(slope, "bytes per image"),
-            f"layer {number}: peak of a running chain, whatever the images": harness.single(
-                (few - 1024 * slope) / 1e6, "MB"
-            ),
-        }
+        found = {"local state": held, "stated, 2 + 4 bytes a block": stated, "peak of a running chain": slope}
+        rows |= {f"layer {number}: {what}": harness.single(value, "bytes per image") for what, value in found.items()}
+        fixed = harness.single((few - 1024 * slope) / 1e6, "MB")
+        rows[f"layer {number}: peak of a running chain, whatever the images"] = fixed
     return rows
 
 
@@ -181,16 +163,12 @@ def _peak(layer: Fitted, images: np.ndarray, n: int, seed: int) -> int:
 
 
 # ---- refinement
-
 #: digits and pictures that are refined, and sweeps of both stages before the timing
 REFINED_DIGITS, REFINED_PICTURES, BEFORE = 250, 4, 8
 
 
 def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -> dict[str, harness.Row]:
-    """A sweep of refinement, and over a sweep of every layer in pretraining: at the shapes of MNIST and Caltech 101.
-
-    Caltech's images are stand-ins of the right shape.
-    """
+    """A sweep of refinement, and over a sweep of every layer in pretraining, at the shapes of MNIST and Caltech 101."""
     seed, chain, jobs = p["seed"], ChainSpec(BEFORE - 1, 1, p["seed"]), {}
     pictures = stand_ins(PLACED, CALTECH101, seed, REFINED_PICTURES)[1]
     digits = images[:REFINED_DIGITS].values.astype(np.float32)
@@ -216,7 +194,6 @@ def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -
 
 
 # ---- test time
-
 #: the paper's burn-in and collected sweeps at test time (Sec. 3)
 SWEEPS = 500, 200
 MNIST_IMAGES, CALTECH_IMAGES = 32, 2
@@ -227,9 +204,8 @@ PLACED, WEIGHT, NOISE, GAMMA_E, GAMMA_W = 60, 10.0, 0.03, 100.0, 0.05
 def testing_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, harness.Row]:
     """One-layer deconvolution at the paper's chain lengths, at the shapes of MNIST and of Caltech 101.
 
-    Caltech's images and atoms are stand-ins of the right shapes: dictionaries of all 101 classes take hours. Chains are
-    run in full on few images; the time per image is theirs divided by their number. What all images share, the Gram
-    matrix of the atoms, is a row of its own.
+    Caltech's images and atoms are stand-ins: dictionaries of all 101 classes take hours. The time per image is that of
+    full chains on few images; the atoms' Gram matrix, which all share, is a row of its own.
     """
     atoms, pixels = project(fitted), images[:MNIST_IMAGES].astype(np.float32)
     size, stride = CALTECH101.image_size, CALTECH101.stride
@@ -238,29 +214,26 @@ def testing_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) ->
     problem = make_problem(own_atoms, size, stride, GAMMA_E, GAMMA_W)
     shared, chain = time.process_time() - begun, (p["seed"], 0, 1, *SWEEPS)
     scaled = pictures * np.float32(GAMMA_E**0.5)
+    lengths = {"burn_in": SWEEPS[0], "collect": SWEEPS[1], "seed": p["seed"]}
     jobs = {
-        "MNIST": lambda: infer(fitted, atoms, pixels, burn_in=SWEEPS[0], collect=SWEEPS[1], seed=p["seed"]).ml_sample,
-        "Caltech": lambda: run_problem(problem, scaled, None, None, chain, False)[0],
+        "MNIST": harness.Timing(lambda: infer(fitted, atoms, pixels, **lengths).ml_sample, len(pixels)),
+        "Caltech": harness.Timing(lambda: run_problem(problem, scaled, None, None, chain, False)[0], len(pictures)),
     }
-    counts = {"MNIST": len(pixels), "Caltech": len(pictures)}
-    seconds = harness.time_in_turn({name: harness.Timing(job, counts[name]) for name, job in jobs.items()}, 1, run)
+    seconds = harness.time_in_turn(jobs, 1, run)
     rows = {
         "Caltech shapes: Gram matrix, once for all images": harness.row(np.array([shared]), "ms"),
         "Caltech shapes: Gram matrix": harness.single(problem.gram.nbytes / 1e6, "MB"),
     }
-    for name, job in jobs.items():
-        codes = job()
+    for name, timing in jobs.items():
+        codes = timing.job()
         what = f"{name} shapes, {codes[0].size} coefficients, {sum(SWEEPS)} sweeps"
-        active = harness.single((codes != 0).sum() / counts[name], "per image")
+        active = harness.single((codes != 0).sum() / timing.images, "per image")
         rows |= {what: harness.row(seconds[name]), f"{what}: active": active}
     return rows
 
 
 def stand_ins(number: int, model: ModelSpec, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Smooth random atoms of unit norm (atom, 1, row, col), and noisy images of some of them (image, 1, row, col).
-
-    Sizes and strides are those of a model's projected atoms and images.
-    """
+    """Smooth random atoms of unit norm (atom, 1, row, col) of a model's sizes, and noisy images of some of them."""
     generator, reach, stride = np.random.default_rng(seed), model.projected_size, model.stride
     atoms = generator.standard_normal((number, *reach), np.float32)
     for atom, width in zip(atoms, generator.uniform(1.5, 4.0, number), strict=True):

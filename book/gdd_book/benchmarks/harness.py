@@ -4,8 +4,6 @@ The bound of a layer is one single-precision matrix product with the multiply-ad
 exponential per candidate position and one call of the random generator per block.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
@@ -95,10 +93,7 @@ def bound(shape: LayerShape, images: int, draws: bool = True) -> Timing:
 
 
 def bare_work(product: tuple[int, int, int], exponentials: int, calls: int, images: int, batch: int) -> Timing:
-    """One matrix product for every ``batch`` images; so many exponentials and calls of the generator for each image.
-
-    ``product`` : (rows, inner, columns), (rows, inner) times (inner, columns). All on arrays of its own
-    """
+    """One matrix product, (rows, inner) times (inner, columns), for every ``batch`` images; the rest for each image."""
     (rows, inner, columns), batches = product, -(-images // batch)
     generator = np.random.default_rng(0)
     left, right = (generator.standard_normal(size, np.float32) for size in ((rows, inner), (inner, columns)))

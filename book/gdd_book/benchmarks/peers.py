@@ -6,8 +6,6 @@ processor time; what is done only to watch them is not counted. A coefficient co
 for an atom of unit norm, is above `THRESHOLD`: a thousandth of the way from black to white.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable
@@ -74,8 +72,6 @@ def missing(task: str, method: str, package: str) -> Entry:
 
 
 # ---- the two tasks
-
-
 def contest(images: xr.DataArray, model: ModelSpec, seed: int, run: Run) -> xr.Dataset:
     """Run both tasks; the table that `as_dataset` makes of all entries."""
     pixels = images.values.astype(np.float32)
@@ -136,9 +132,9 @@ def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Ent
 def our_coding(
     fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray, seed: int
 ) -> tuple[Curve, Callable[[slice], dict[str, float]]]:
-    """Time, error and active coefficients of the best sample of chains of several lengths.
+    """Time, error and active coefficients of the best sample of chains of several lengths; what peers are held to.
 
-    Then what peers are held to on a part of the images: ``active`` and ``error`` of one of those chains there.
+    The second, of a part of the images: ``active`` and ``error`` of one of those chains there.
     """
     infer(fitted, atoms, images[:2], burn_in=0, collect=1, seed=seed)  # compiles
     rows, squares, active = [], [], []
@@ -172,10 +168,7 @@ def as_dataset(entries: list[Entry]) -> xr.Dataset:
 
 
 def tuned(run: Callable[[float], Curve], goal: float, of: str, low: float, high: float) -> float:
-    """Weight of the penalty at which a method ends with about this ``error``, or this number ``active``.
-
-    Secant steps between logarithms, which lie nearly on a line, from the middle of the range.
-    """
+    """Weight of the penalty at which a method ends with this ``error``, or ``active``: secant steps of its log."""
 
     def excess(log_weight: float) -> float:
         return np.log(max(float(getattr(run(np.exp(np.clip(log_weight, *ends))), of)[-1]), 1e-12) / goal)
@@ -201,13 +194,11 @@ class _Laps:
 
 
 # ---- each package behind one function
-
-
 def learn_sporco(images: np.ndarray, atoms: np.ndarray, weight: float, penalty: float, iterations: int) -> Curve:
-    """Convolutional dictionary learning, ADMM for the codes and the dictionary.
+    """Convolutional dictionary learning, ADMM for the codes and the dictionary; images wrap around at their borders.
 
-    Images wrap around at their borders there, and every pixel is a position. ``images`` (image, row, col), ``atoms``
-    (atom, atom_row, atom_col) to start from; ``weight``, ``penalty``: lambda and rho of that package.
+    ``images`` (image, row, col), ``atoms`` (atom, atom_row, atom_col) to start from; ``weight``, ``penalty``: lambda,
+    rho
     """
     from sporco.dictlrn.cbpdndl import ConvBPDNDictLearn
 
@@ -272,10 +263,7 @@ def code_spams(pixels: np.ndarray, columns: np.ndarray, weight: float) -> Curve:
 
 
 def code_spams_greedy(pixels: np.ndarray, columns: np.ndarray, count: float) -> Curve:
-    """Orthogonal matching pursuit with so many coefficients for every image.
-
-    The tolerance is given although it is 0: spams reads an uninitialised one where it is not, and may stop at once.
-    """
+    """Orthogonal matching pursuit with so many coefficients for every image; without a tolerance spams reads any."""
     import spams
 
     return _once(lambda: spams.omp(pixels, D=columns, L=round(count), eps=0.0, numThreads=1), pixels, columns)

@@ -13,8 +13,6 @@ drawn and measured: `Case` is one layer, `gdd_book.checks.calibration_joint.Join
 fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 

@@ -1,10 +1,4 @@
-"""The joint model of several layers as a case for the tests of `gdd_book.checks.calibration`.
-
-*Checked:* tests/test_joint_sampler.py, tests/test_calibration.py: correct samplers pass, shortcuts
-(`gdd_book.checks.shortcuts`) fail.
-"""
-
-from __future__ import annotations
+"""The joint model of several layers as a case for the tests of `gdd_book.checks.calibration`."""
 
 from typing import NamedTuple
 
@@ -47,11 +41,7 @@ class JointCase(NamedTuple):
         return draw_joint_data(state, self.model, generator, mask)
 
     def statistics(self, state: JointState, data: LayerData) -> dict[str, float]:
-        """Numbers by the names of `gdd_book.checks.calibration.STATISTICS`.
-
-        Overlap, fit and likelihood are those of the bottom layer, activity and weights those of the top; the rest are
-        means over layers.
-        """
+        """Numbers by the names of `gdd_book.checks.calibration.STATISTICS`, of the bottom layer, the top, or means."""
         local, shared = state
         norms = [(atoms**2).sum(axis=(1, 2, 3)) for atoms in shared.dictionaries]
         return layer_statistics(layer_state(state, self.model, 0), data, self.model.shapes()[0]) | {

@@ -4,8 +4,6 @@
 one map, correctly or as printed, in many independent chains at once, so that its limit can be compared with that.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,9 +13,9 @@ from scipy import stats
 
 from gdd.base.checks import GddError
 from gdd.model.layer import log_positions
-from gdd.model.pooling import block_places
+from gdd.model.pooling import map_indices
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
+from gdd.model.state import EMPTY, LayerData, LayerState, positions_exist
 from gdd.reference.conditionals import pixel_precision
 
 MOST = 5000  # outcomes: beyond this the enumeration takes minutes
@@ -38,7 +36,7 @@ def enumerated(state: LayerState, data: LayerData, spec: LayerSpec, shape: Layer
 
     *Source:* Pu, Yuan & Carin 2015, Eqs. 1-4 and 7. *Checked:* tests/test_enumeration.py.
     """
-    have = block_positions(shape)
+    have = positions_exist(shape)
     options = [[EMPTY, *np.flatnonzero(have[i, j])] for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)]
     if (number := np.prod([float(len(option)) for option in options])) > MOST:
         raise GddError(f"shape: {number:.2g} outcomes of z; at most {MOST} can be enumerated, take fewer blocks")
@@ -70,7 +68,7 @@ def placed_atoms(state: LayerState, shape: LayerShape) -> np.ndarray:
     """Atom k at position m of block (i, j), zero where the block lacks it: (atom, block_row, block_col, m, pixel)."""
     out = np.zeros((shape.atoms, *shape.grid, shape.block[0] * shape.block[1], shape.planes, *shape.input_size))
     h, w = shape.atom_size
-    places = block_places(shape.map_size, shape.block)
+    places = map_indices(shape.map_size, shape.block)
     for i, j, m in np.argwhere(places >= 0):
         row, col = divmod(int(places[i, j, m]), shape.map_size[1])
         out[:, i, j, m, :, row : row + h, col : col + w] = state.shared.dictionary
@@ -116,22 +114,17 @@ def visit(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw every block of the map once, in many independent chains; new z and w, both (chain, block).
 
-    Parameters
-    ----------
-    z, w : (chain, block)       EMPTY and 0 where a block is empty
-    small, generator
-    weight : draw positions at a held weight, by this function of Y (misprint P2:
-        `gdd_book.checks.printed.printed_weight`); default: the weight integrated out
-    at_once : all blocks from the image without the whole map, theta drawn first (misprint P3)
+    ``z``, ``w`` : EMPTY and 0 where a block is empty; ``weight`` : draw positions at a held weight by this function of
+    Y (P2); by default it is integrated out; ``at_once`` : all blocks from the image without the whole map, theta first
+    (P3)
 
-    Notes
-    -----
-    *Source:* Pu, Yuan & Carin 2015, supplement, "Sample W", "Sample Z". *Departs:* P2, P3 unless asked for.
-    *Checked:* tests/test_enumeration.py (against the enumerated posterior, and against gdd_book.checks.printed).
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Sample W", "Sample Z". *Checked:* tests/test_enumeration.py.
     """
     z, w = z.copy(), w.copy()
     positions = small.placed.shape[1]
-    theta = draw_theta(z, positions, generator) if at_once else None
+    if at_once:
+        theta = generator.standard_gamma(counts_of(z, positions) + 1 / (positions + 1))
+        theta /= theta.sum(axis=1, keepdims=True)
     for b, atoms in enumerate(small.placed):
         others = [o for o in range(len(small.placed)) if o != b and not at_once]
         left = small.image - sum(w[:, o, None] * small.placed[o, z[:, o]] for o in others)
@@ -156,8 +149,7 @@ def settled(
     small: SmallMap, chains: int, sweeps: int, generator: np.random.Generator, **misprints
 ) -> tuple[np.ndarray, np.ndarray]:
     """Z and w of independent chains from an empty map after so many sweeps of `visit`, both (chain, block)."""
-    z = np.full((chains, len(small.placed)), EMPTY, np.int16)
-    w = np.zeros(z.shape)
+    z, w = np.full((chains, len(small.placed)), EMPTY, np.int16), np.zeros((chains, len(small.placed)))
     for _ in range(sweeps):
         z, w = visit(z, w, small, generator, **misprints)
     return z, w
@@ -165,8 +157,7 @@ def settled(
 
 def visited(small: SmallMap, sweeps: int, generator: np.random.Generator, **misprints) -> np.ndarray:
     """Z of one chain from an empty map after each of so many sweeps of `visit`: (draw, block)."""
-    z = np.full((1, len(small.placed)), EMPTY, np.int16)
-    w, found = np.zeros(z.shape), []
+    z, w, found = *settled(small, 1, 0, generator), []
     for _ in range(sweeps):
         z, w = visit(z, w, small, generator, **misprints)
         found.append(z[0])
@@ -187,12 +178,6 @@ def held_score(
 def counts_of(z: np.ndarray, positions: int) -> np.ndarray:
     """How many blocks have each outcome, the last outcome: empty; (chain, position + 1)."""
     return np.stack([(z == m).sum(axis=1) for m in (*range(positions), EMPTY)], axis=1).astype(float)
-
-
-def draw_theta(z: np.ndarray, positions: int, generator: np.random.Generator) -> np.ndarray:
-    """Theta of each chain given its positions, (chain, position + 1)."""
-    theta = generator.standard_gamma(counts_of(z, positions) + 1 / (positions + 1))
-    return theta / theta.sum(axis=1, keepdims=True)
 
 
 def frequencies(z: np.ndarray, space: np.ndarray) -> np.ndarray:

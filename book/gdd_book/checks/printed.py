@@ -8,8 +8,6 @@ reading that can be run is taken and stated. `MENDED` is P2's code with its misp
 *Checked:* tests/test_joint.py and tests/test_calibration.py (each is rejected).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -77,10 +75,7 @@ def draw_weighed(
 def draw_map_at_once(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
 ) -> LayerState:
-    """Draw every block from the residual without the whole map, as if placed atoms could not overlap (P3).
-
-    theta is drawn first, so that the blocks are independent given it. With atoms of one pixel this is exact.
-    """
+    """Draw every block from the residual without the whole map, theta first, as if atoms could not overlap (P3)."""
     log_theta = draw_log_theta(state.local.z, spec, shape, k, stream)
     new = emptied = with_block(state, np.s_[:, k], EMPTY, 0.0)
     for i, j in np.ndindex(*shape.grid):

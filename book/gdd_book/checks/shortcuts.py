@@ -1,13 +1,8 @@
 """Shortcuts that a sampler of the joint model must not take: negative controls for the tests.
 
-Each is a `Pieces` for `gdd_book.checks.calibration_joint.joint_plain_step`: one step saves something, all others are
-right. All of them look plausible in the traces of a chain.
-
-*Checked:* tests/test_joint_sampler.py (each is rejected by one step from its own conditional),
-tests/test_calibration.py (three of them are rejected by the tests of a whole sampler; the others are too mild there).
+Each is a `Pieces` for `gdd_book.checks.calibration_joint.joint_plain_step` that saves something in one step. All look
+plausible in traces. *Checked:* tests/test_joint_sampler.py, tests/test_calibration.py.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -18,21 +13,20 @@ from gdd.model.distributions import PositionChoice
 from gdd.model.joint import layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData, with_block
-from gdd.reference.conditionals import log_block_prior
+from gdd.reference.conditionals import log_block_prior, slab_log_odds
 from gdd.reference.joint_conditionals import (
     Where,
     active_coefficients,
-    block_places_of,
     coefficient_given_rest,
     dictionary_design,
     dictionary_given_rest,
     position_given_rest,
+    positions_of_block,
     unit_images,
     with_position,
 )
 from gdd.reference.joint_sweep import (
     Pieces,
-    log_odds,
     noise_of_covariance,
     perturb_and_solve,
     position_proposal,
@@ -49,7 +43,7 @@ def switch_unaccepted(
     choice, gamma_w = coefficient_given_rest(state, data, model, where), float(state.shared.gamma_w[0])
     expected, c = float(state.local.gamma_e[0]) * norm + gamma_w, float(choice.mean[0] * choice.precision[0])
     a, b = model.layers[-1].beta
-    if stream.uniform() >= float(expit(log_odds(c, expected, gamma_w, math.log(a / b)))):
+    if stream.uniform() >= float(expit(math.log(a / b) + slab_log_odds(c, expected, gamma_w))):
         return with_block(state, where, EMPTY, 0.0)
     if state.local.z[where] != EMPTY:
         return state
@@ -86,7 +80,7 @@ def position_without_norm(
     In the bottom layer it is the same, if all pixels are observed.
     """
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
-    positions, places = block_places_of(model.shapes()[layer], *where[2:])
+    positions, places = positions_of_block(model.shapes()[layer], *where[2:])
     images = value * unit_images(state, data, model, layer, where[1], places)
     log_weight = position_given_rest(state, data, model, refinement, layer, where).log_weight.copy()
     energy = (images**2).sum(axis=(1, 2, 3))

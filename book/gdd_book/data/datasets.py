@@ -1,9 +1,4 @@
-"""Labelled images: embedded digits, MNIST, Caltech 101, Caltech 256; images drawn from the model itself.
-
-``load`` returns them with their axes named. `gdd_book.data.sources` finds and fetches the files.
-"""
-
-from __future__ import annotations
+"""Labelled images: embedded digits, MNIST, Caltech 101, Caltech 256; images drawn from the model itself."""
 
 import gzip
 import hashlib

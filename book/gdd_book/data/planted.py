@@ -1,7 +1,5 @@
 """Images drawn from one layer of the model itself, with the atoms and positions that made them."""
 
-from __future__ import annotations
-
 import numpy as np
 import xarray as xr
 

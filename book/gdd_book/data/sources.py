@@ -1,10 +1,7 @@
 """Where the files of the data sets are: in ``GDD_DATA``, in the user's cache, or fetched into that cache by pooch.
 
-The *content* is checked (decompressed numbers, bytes of the pictures), because the same data are distributed in
-differently compressed files.
+The *content* is checked, because the same data are distributed in differently compressed files.
 """
-
-from __future__ import annotations
 
 import hashlib
 import lzma
@@ -132,8 +129,7 @@ def damaged(path: Path, what: object) -> GddError:
 def tree_index(source: Source, path: Path, changed: int) -> tuple[tuple[str, ...], str]:
     """Return the names of all pictures ``class/file.jpg``, ascending, and the sha256 of names and bytes.
 
-    The digest does not depend on how the pictures are packed. ``changed`` is the path's time of change: a file
-    replaced by another one is read again.
+    ``changed`` is the path's time of change: a file replaced by another one is read again.
     """
     if source.content is None and path.is_file():  # tarfile may read a truncated archive as whole
         with open(path, "rb") as archive:

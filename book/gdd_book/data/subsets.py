@@ -1,7 +1,5 @@
 """Which images of a data set to use: the first ones, or as many of every class."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gdd.base.axes import IMAGE
@@ -14,10 +12,9 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def balanced_subset(labels: np.ndarray, n: int, seed: int | None) -> np.ndarray:
-    """Draw ``n`` images without replacement, equally many of every class: (n,), ascending. No seed: the first ones.
+    """Draw ``n`` images, equally many of every class: (n,), ascending; the first ones without a seed, or all.
 
-    Where n is no multiple of the number of classes, the classes that give one image more are drawn too. If n is the
-    number of images, all are returned, whatever the sizes of the classes.
+    Where n is no multiple of the number of classes, the classes that give one image more are drawn too.
     """
     labels, n = np.asarray(labels), check_whole("n", n, 1)
     if n > labels.size:

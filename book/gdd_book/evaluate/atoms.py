@@ -8,8 +8,6 @@ low for speckle and for a flat ground alike. None is in the paper, which calls r
 Fig. 2a). All take atoms (atom, plane, atom_row, atom_col); tests/test_atoms.py checks them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import xarray as xr
 from scipy import ndimage

@@ -3,8 +3,6 @@
 None is in the paper; tests/test_baselines.py checks all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -31,9 +29,8 @@ THRESHOLD = 0.5
 COMPONENTS = (5, 10, 20, 40, 80, 160, 320)
 _CHUNK = 50  # images whose patches are held at once
 
+
 # ---- features
-
-
 class PatchDictionary(NamedTuple):
     """Centroids of whitened patches, or atoms that add up to them."""
 
@@ -78,17 +75,24 @@ def learn_patch_atoms(images: Array, count: int, size: int = 6, seed: int = 0) -
 def patch_features(images: Array, learned: PatchDictionary, regions: int = 4) -> xr.DataArray:
     """What patches have of each centroid or atom, summed over ``regions`` x ``regions`` parts: (image, feature).
 
-    Of a centroid: how much nearer than the average centroid it is ("triangle"). Of an atom: how far the correlation
-    exceeds the threshold, positive ones and negative ones apart ("soft threshold"). Never negative.
+    Of a centroid: how much nearer than the average it is. Of an atom: how far the correlation exceeds the threshold,
+    positive ones and negative ones apart.
     """
     images = as_pixels(images)
     places = [n - learned.size + 1 for n in images.shape[2:]]
     starts = [[part[0] for part in np.array_split(np.arange(n), regions)] for n in places]
-    answers, out = _nearer if learned.threshold is None else _above, []
+    out, lengths = [], (learned.centroids**2).sum(1)
     for low in range(0, len(images), _CHUNK):
         windows = _windows(images[low : low + _CHUNK], learned.size)
-        patches = _normalised(windows.reshape(-1, len(learned.mean)))
-        found = answers((patches - learned.mean) @ learned.whitening, learned).reshape(*windows.shape[:3], -1)
+        patches = (_normalised(windows.reshape(-1, len(learned.mean))) - learned.mean) @ learned.whitening
+        if learned.threshold is None:
+            squares = (patches**2).sum(1)[:, None] - 2 * patches @ learned.centroids.T + lengths
+            distances = np.sqrt(np.maximum(squares, 0))
+            found = np.maximum(distances.mean(1, keepdims=True) - distances, 0)
+        else:
+            found = patches @ learned.centroids.T
+            found = np.maximum(np.concatenate([found, -found], axis=1) - learned.threshold, 0)
+        found = found.reshape(*windows.shape[:3], -1)
         sums = np.add.reduceat(np.add.reduceat(found, starts[0], axis=1), starts[1], axis=2)
         out.append(sums.reshape(len(windows), -1).astype(np.float32))
     return xr.DataArray(np.concatenate(out), dims=(IMAGE, FEATURE), name="patches")
@@ -111,26 +115,12 @@ def _whitened(images: Array, size: int, seed: int) -> tuple[np.ndarray, np.ndarr
     return (patches - mean) @ whitening, mean, whitening
 
 
-def _nearer(patches: np.ndarray, learned: PatchDictionary) -> np.ndarray:
-    lengths = (learned.centroids**2).sum(1)
-    squares = (patches**2).sum(1)[:, None] - 2 * patches @ learned.centroids.T + lengths
-    distances = np.sqrt(np.maximum(squares, 0))
-    return np.maximum(distances.mean(1, keepdims=True) - distances, 0)
-
-
-def _above(patches: np.ndarray, learned: PatchDictionary) -> np.ndarray:
-    found = patches @ learned.centroids.T
-    return np.maximum(np.concatenate([found, -found], axis=1) - learned.threshold, 0)
-
-
 def _normalised(patches: np.ndarray) -> np.ndarray:
     centred = patches - patches.mean(1, keepdims=True)
     return centred / np.sqrt(centred.var(1, keepdims=True) + LEAST_VARIANCE)
 
 
 # ---- missing pixels
-
-
 def fill_by_neighbour(images: Array, mask: Array, train: Array, neighbours: int = 1) -> np.ndarray:
     """Fill in the hidden pixels of the training image nearest in the observed ones, or the mean of several.
 

@@ -5,8 +5,6 @@ carries the chosen values. The machines of two classes are scikit-learn's. Kerne
 once for all classes, folds and penalties: left to libsvm, the same search takes ten times as long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product

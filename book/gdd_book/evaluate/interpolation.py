@@ -1,10 +1,4 @@
-"""Missing pixels filled in.
-
-A model's answer is the posterior mean of the noise-free image given the observed pixels, dictionaries held: the best
-answer under squared error if the model is right. Squared errors are of hidden pixels alone.
-"""
-
-from __future__ import annotations
+"""Missing pixels filled in by posterior means, dictionaries held; squared errors are of hidden pixels alone."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Means, medians and shares with 95 % intervals, and two methods compared on the same images."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

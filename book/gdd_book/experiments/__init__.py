@@ -4,8 +4,6 @@ An experiment is a function of its parameters and of a `gdd_book.progress.Run`, 
 scale. It computes and returns an `Outcome`; the caller writes the record.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

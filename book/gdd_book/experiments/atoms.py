@@ -1,9 +1,8 @@
 """Dictionaries in the image plane, looked at and measured: Fig. 2a, 3 and 5, and the supplement's classes together."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -14,6 +13,7 @@ import xarray as xr
 from gdd import pretrain, project, refine
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
 from gdd.inference.contrast import normalise_contrast
+from gdd.inference.deconvolution import InferenceChain
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
@@ -41,11 +41,11 @@ def judge(
 ) -> xr.Dataset:
     """Reconstruct held-out images from atoms of unit norm, every kind under the same precisions and chain.
 
-    ``rms`` (kind, axis): of the residual of a pixel; ``active``: coefficients per image; ``rms_of_images``: with none.
+    ``rms`` (kind, axis) of the residual of a pixel, ``active`` coefficients per image, ``rms_of_images``: with none
     """
-    chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
-    chain |= {"gamma_e": precisions[0], "gamma_w": precisions[1]}
-    found = [[dictionaries.rebuild(held_out, atoms, stride, **chain) for atoms in both] for both in kinds.values()]
+    chain = InferenceChain(p["test_burn_in"], p["test_collect"], p["seed"])
+    options = {"gamma_e": precisions[0], "gamma_w": precisions[1], "chain": chain}
+    found = [[dictionaries.rebuild(held_out, atoms, stride, **options) for atoms in both] for both in kinds.values()]
     rms, active = np.moveaxis(found, -1, 0)
     out = {"rms": (("kind", axis), rms), "active": (("kind", axis), active)}
     return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})
@@ -75,7 +75,6 @@ def in_own_percents(images: np.ndarray) -> np.ndarray:
 
 
 # ---- Fig. 2a
-
 PRETRAINED, NO_VOTE, YARDSTICK, REFINED, THRESHOLDED = KINDS = (
     "probabilistic", "probabilistic, no vote", "training digits", "refined", "refined, thresholded"
 )  # a pretrained model, two yardsticks, and the model after refinement; the paper-scale record has average pooling too
@@ -137,8 +136,6 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
 
 
 # ---- how atoms come about
-
-
 @experiment(
     "mnist-forming", seed=0, learned_planes=True, atoms=25, **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 200, "burn_in": 40, "collect": 10,
@@ -182,7 +179,6 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
 
 
 # ---- Fig. 3
-
 FACES = "training faces"
 CHOICES = {"data": ("digits", *training.CALTECH), "stages": training.STAGES, "model": tuple(training.MODELS)}
 TEST_GAMMA_W = 1e-3  # precision of the weights in reconstructions: atoms of unit norm need weights of some tens
@@ -219,8 +215,11 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
         for kind, layers in found.items():
             stacks.setdefault(kind, []).append(layers)
     top = {kind: [layers[-1] for layers in both] for kind, both in stacks.items()}
-    dataset = _measure_sets(stacks, dictionaries.reaches_of(model)).merge(_traces(chains))
+    dataset = _measure_sets(stacks, dictionaries.reaches_of(model))
     dataset = dataset.merge(judge(top, "set", held_out, model.stride, (p["noise_precision"], TEST_GAMMA_W), p))
+    refined = [trained[training.STAGES[1]].traces for trained in chains if training.STAGES[1] in trained]
+    for name in ("residual", "active") if refined else ():
+        dataset[f"refinement_{name}"] = ("set", DRAW), np.array([one[name].values[0] for one in refined], "f4")
     dataset["raw"] = (IMAGE, "row", "col"), np.rint(255 * raw.values[:8, 0]).astype(np.uint8)
     return outcome(dataset, p, raw, models, model=model, refinement=training.refinement_for(p["refine_noise"]))
 
@@ -247,18 +246,7 @@ def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
     return out.assign_coords(kind=list(stacks))
 
 
-def _traces(chains: list[dict[str, Pretrained | Refined]]) -> xr.Dataset:
-    """Residual and active coefficients at every sweep of refinement, (set, draw)."""
-    refined = [trained[training.STAGES[1]].traces for trained in chains if training.STAGES[1] in trained]
-    return xr.Dataset({
-        f"refinement_{name}": (("set", DRAW), np.array([one[name].values[0] for one in refined], "f4"))
-        for name in ("residual", "active") if refined
-    })
-
-
 # ---- Fig. 5 and its like in the supplement
-
-
 @experiment(
     "caltech-classes", choices=CHOICES, seed=0, stages=training.STAGES, **training.HEALTHY_CALTECH,
     demo={"data": "digits", "classes": ("0", "1"), "n_train": 3, "burn_in": 6, "collect": 2, "refine_burn_in": 2,
@@ -283,21 +271,14 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
             trained = training.trained_models(p, run, training.Setup(part, model, seed), f"{name}, set {half + 1}, ")
             for stage, layers in _projected(trained, p, len(part)).items():
                 stacks.setdefault(stage, []).append(layers)
-    parts = [match_classes(layers, dictionaries.reaches_of(model)) for layers in stacks.values()]
+    parts, match = [], partial(dictionaries.match_layers, reaches=dictionaries.reaches_of(model))
+    for layers in stacks.values():  # of the first set and of the second set of every class in turn
+        first, second = layers[::2], layers[1::2]
+        same = xr.concat([match(b, a) for a, b in zip(first, second, strict=True)], "class")
+        different = xr.concat([match(b, a) for a, b in combinations(first, 2)], "pair")
+        parts.append(xr.Dataset({"same": same, "different": different}))
     dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
     return outcome(dataset, p, images, model=model, refinement=training.refinement_for(p["refine_noise"]))
-
-
-def match_classes(layers: list, reaches: list[int]) -> xr.Dataset:
-    """Correlations of matched atoms, between sets of one class and between sets of two classes.
-
-    ``layers`` : of the first set and of the second set of every class in turn. Returns ``same`` (class, atom), between
-    the two sets of a class, and ``different`` (pair, atom), between the first sets of two classes.
-    """
-    first, second = layers[::2], layers[1::2]
-    same = [dictionaries.match_layers(b, a, reaches) for a, b in zip(first, second, strict=True)]
-    different = [dictionaries.match_layers(b, a, reaches) for a, b in combinations(first, 2)]
-    return xr.Dataset({"same": xr.concat(same, "class"), "different": xr.concat(different, "pair")})
 
 
 @experiment(
@@ -316,7 +297,10 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     the share of an atom's weight in each image. ``n_train`` images of every class; ``voters`` of them, classes in turn,
     decide where the pixels of a refined model's atoms go.
     """
-    images = normalise_contrast(in_turn(training.pictures(p, p["classes"], p["n_train"])))
+    images = training.pictures(p, p["classes"], p["n_train"])
+    labels = images[LABEL].values  # classes in turn: the first images hold one of every class
+    images = images.isel({IMAGE: np.lexsort((labels, pd.Series(labels).groupby(labels).cumcount()))})
+    images = normalise_contrast(images)
     model = training.caltech_model(p["model"], p)
     setup = training.Setup(images, model, p["seed"])
     trained = training.trained_models(p, run, setup, "all classes, ")
@@ -332,12 +316,6 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
         dataset["refinement_log_joint"] = DRAW, trained[training.STAGES[1]].traces.log_joint.values[0]
     models = training.learned("caltech-joint", trained, setup, p)
     return outcome(dataset, p, images, models, model=model, refinement=training.refinement_for(p["refine_noise"]))
-
-
-def in_turn(images: xr.DataArray) -> xr.DataArray:
-    """Images reordered so that the classes take turns: the first ones hold one of every class."""
-    labels = images[LABEL].values
-    return images.isel({IMAGE: np.lexsort((labels, pd.Series(labels).groupby(labels).cumcount()))})
 
 
 def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
@@ -357,8 +335,6 @@ def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
 
 
 # ---- one class at the paper's lengths
-
-
 @experiment(
     "caltech-class", choices=CHOICES | {"data": training.CALTECH}, data="caltech101", classes=("revolver",),
     per_class=30, seed=0, model="three layers", voters=10, **training.HEALTHY_CALTECH,

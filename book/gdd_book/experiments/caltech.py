@@ -1,11 +1,8 @@
 """Caltech images classified by the dictionaries of all classes side by side: Table 2, and what may limit it.
 
-For each split a model is learned of every class on its own, in several processes if asked for. The projected atoms of
-all classes together explain every training and test image in one layer of deconvolution, and the weights go to the
-classifier.
+For each split a model is learned of every class on its own. The projected atoms of all classes together explain every
+image in one layer of deconvolution, and the weights go to the classifier.
 """
-
-from __future__ import annotations
 
 import time
 from typing import NamedTuple
@@ -37,8 +34,6 @@ REGIONS = 5  # along each side of an image, for sums of patches: as many as an a
 
 
 # ---- what all three have in common
-
-
 class Learned(NamedTuple):
     """Images, and the models of all classes."""
 
@@ -130,8 +125,6 @@ def shrink(images: xr.DataArray) -> xr.DataArray:
 
 
 # ---- Table 2
-
-
 @experiment(
     "caltech-accuracy", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", refined=True,
     seeds=(0,), voters=10, **training.HEALTHY_CALTECH,
@@ -172,7 +165,6 @@ def _one_split(learned: Learned, run: Run) -> xr.Dataset:
 
 
 # ---- one deconvolution or layer by layer
-
 ONE_DECONVOLUTION, ALL_LAYERS = "one deconvolution, projected atoms", "layer by layer, all layers"
 
 
@@ -241,8 +233,6 @@ def _in_layers(learned: Learned, images: xr.DataArray, run: Run) -> dict[str, li
 
 
 # ---- what one test image costs
-
-
 @experiment(
     "caltech-testing", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
     **training.HELD_CALTECH,

@@ -1,9 +1,4 @@
-"""What all experiments have in common: how they are registered, what they return, and the steps that they share.
-
-Parts are joined along an axis, images are encoded by given atoms, codes go to the classifier.
-"""
-
-from __future__ import annotations
+"""What all experiments have in common: how they are registered, what they return, and the steps that they share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGE, LABEL
-from gdd.inference.deconvolution import deconvolve
+from gdd.inference.deconvolution import InferenceChain, deconvolve
 from gdd_book.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
 from gdd_book.progress import Run
 from gdd_book.training import Learned, code_of
@@ -73,8 +68,6 @@ def experiment(
 
 
 # ---- steps
-
-
 def along(axis: str, parts: Mapping[Any, xr.Dataset]) -> xr.Dataset:
     """Join parts along a new axis, whose coordinate is their keys."""
     return xr.concat(list(parts.values()), axis).assign_coords({axis: list(parts)})
@@ -86,13 +79,16 @@ def encode(
 ) -> xr.Dataset:
     """One-layer deconvolution with projected atoms, chain lengths ``test_burn_in`` and ``test_collect``.
 
-    ``precisions`` : gamma_e and gamma_w. ``more`` : other arguments of `gdd.inference.deconvolution.deconvolve`
+    ``precisions`` : gamma_e and gamma_w. ``more`` : another seed or first image, or other arguments of
+        `gdd.inference.deconvolution.deconvolve`
     """
-    settings = {
-        "gamma_e": precisions[0], "gamma_w": precisions[1], "burn_in": p["test_burn_in"], "collect": p["test_collect"],
-        "seed": p["seed"], "first_image": 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE,
-    }
-    return deconvolve(images, np.asarray(atoms, images.dtype), stride, **settings | more)
+    first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
+    chain = InferenceChain(p["test_burn_in"], p["test_collect"], more.pop("seed", p["seed"]),
+                           more.pop("first_image", first))
+    gamma_e, gamma_w = precisions
+    return deconvolve(
+        images, np.asarray(atoms, images.dtype), stride, gamma_e=gamma_e, gamma_w=gamma_w, chain=chain, **more
+    )
 
 
 def encode_kept(
@@ -105,7 +101,7 @@ def encode_kept(
     with run.bar(len(images), label) as bar:
         for low in range(0, len(images), AT_ONCE):
             some = images[low : low + AT_ONCE]
-            more = {"first_image": begin + low, "progress": bar.step}
+            more = {"first_image": begin + low, "progress": bar.step, "device": run.device}
             parts.append(run.kept(
                 "codes", lambda some=some, more=more: encode(some, atoms, stride, precisions, p, **more)[[*KINDS]],
                 images=some, first=begin + low, atoms=atoms, stride=stride, precisions=precisions, settings=settings,

@@ -1,7 +1,5 @@
 """Images that the models fill in or make up: Fig. 2b, the top of 2c, Fig. 4, and the supplement's generated digits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,7 +13,7 @@ from gdd.inference.generation import draw_from_prior, positions_of_one_image, re
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec
 from gdd.model.state import JointState
-from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import Refined, start_from
 from gdd_book import training
 from gdd_book.data import datasets
@@ -28,7 +26,6 @@ from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.progress import Run
 
 # ---- half of every image hidden and filled in
-
 MODELS = ("one layer", "two layers, pretrained", "two layers, refined")
 NEIGHBOURS = 10
 
@@ -78,20 +75,24 @@ def complete(
     test: xr.DataArray, train: xr.DataArray, trained: dict, p: dict, run: Run, word: str, hiding: Sequence[str],
     examples: int, more: Callable[[dict[str, np.ndarray], np.ndarray], dict] = lambda filled, mask: {},
 ) -> xr.Dataset:
-    """Hide, fill in by every method, compare on what was hidden.
+    """Hide, fill in by every method from the same training images, compare on what was hidden.
 
-    ``test``, ``train`` are (image, plane, row, col), and all methods see the same training images; ``trained`` has a
-    model of two layers for each of `gdd_book.training.STAGES`; ``word`` says what the images show, ``more`` makes
-    further variables from the filled images by method and the mask. Returns along ``hiding``, some names of `HIDING`
-    and `HARDER`, ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way, example, row, col) of
-    so many ``examples``, ``mask``, ``components`` of the principal components, ``truth``.
+    ``trained`` has a model for each of `gdd_book.training.STAGES`; ``more`` makes further variables from filled images
+    and mask. Returns along ``hiding`` ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way,
+    example, row, col), ``mask``, ``components`` of the principal components, ``truth``.
     """
-    parts = {}
+    (fitted, refined), chain, parts = trained.values(), training.chain_of(p, "test_"), {}
+    noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
     for name in hiding:
         mask = (HIDING | HARDER)[name](test.shape, p["seed"])
         components = choose_components(train, mask)
-        filled = fill_plainly(test, mask, train, components, word)
-        filled |= fill_by_models(test, mask, *trained.values(), p, run, f"filling in, hidden {name}")
+        filled, found = fill_plainly(test, mask, train, components, word), []
+        with run.bar(len(MODELS) * test.sizes[IMAGE] * chain.sweeps, f"filling in, hidden {name}") as bar:
+            found.append(interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step))
+            for shared in (shared_of(fitted), refined.state.shared):
+                more_of = fitted.model, shared, refined.refinement, chain, noise, bar.step
+                found.append(interpolate_joint(test, mask, *more_of))
+        filled |= {way: one.values for way, one in zip(MODELS, found, strict=True)}
         errors = [hidden_error(pixels, test, mask) for pixels in filled.values()]
         shown = [part[:examples, 0] for part in filled.values()]
         parts[name] = xr.Dataset({
@@ -107,28 +108,11 @@ def fill_plainly(
 ) -> dict[str, np.ndarray]:
     """Images (image, plane, row, col) of every one of `baselines`; 0 where left blank, True in ``mask`` is observed."""
     filled = (
-        np.zeros(test.shape),
-        np.broadcast_to(train.values.mean(axis=0), test.shape),
-        fill_by_neighbour(test, mask, train),
-        fill_by_neighbour(test, mask, train, min(NEIGHBOURS, len(train))),
+        np.zeros(test.shape), np.broadcast_to(train.values.mean(axis=0), test.shape),
+        fill_by_neighbour(test, mask, train), fill_by_neighbour(test, mask, train, min(NEIGHBOURS, len(train))),
         fill_by_pca(test, mask, train, components),
     )
     return dict(zip(baselines(word), filled, strict=True))
-
-
-def fill_by_models(
-    test: xr.DataArray, mask: np.ndarray, fitted: Pretrained, refined: Refined, p: dict, run: Run, label: str
-) -> dict[str, np.ndarray]:
-    """Images (image, plane, row, col) of every one of `MODELS`: posterior means given what is observed."""
-    chain = training.chain_of(p, "test_")
-    with run.bar(len(MODELS) * test.sizes[IMAGE] * chain.sweeps, label) as bar:
-        found = [interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step)]
-        noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
-        for shared in (shared_of(fitted), refined.state.shared):
-            found.append(
-                interpolate_joint(test, mask, fitted.model, shared, refined.refinement, chain, noise, bar.step)
-            )
-    return {name: one.values for name, one in zip(MODELS, found, strict=True)}
 
 
 @experiment(
@@ -154,8 +138,8 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
 
     dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING | HARDER), 12, wrong)
     dataset["wrong_whole"] = float(100 * (svm.predict(test) != test[LABEL].values).mean())
-    fitted, refined = trained.values()
-    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
+    one = trained[training.STAGES[1]]
+    return outcome(dataset, p, train, model=one.model, refinement=one.refinement)
 
 
 @experiment(
@@ -217,7 +201,6 @@ def caltech_interpolation(p: dict, run: Run) -> Outcome:
 
 
 # ---- digits drawn from the model
-
 SOURCES = ("prior", "coefficients of training digits", "positions of one digit too")
 REAL = "real digits"
 EXAMPLES = 30
@@ -244,11 +227,8 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
     fitted, refined = trained.values()
     begun = start_from(fitted, refined.refinement, ChainSpec(seed=p["seed"]))
     states = begun._replace(shared=shared_of(fitted)), refined.state
-    kinds = {
-        (stage, source): made
-        for stage, state in zip(training.STAGES, states, strict=True)
-        for source, made in generate(state, refined, number, p["seed"]).items()
-    } | {(REAL, REAL): real[1::2]}
+    kinds = {(stage, source): made for stage, state in zip(training.STAGES, states, strict=True)
+             for source, made in generate(state, refined, number, p["seed"]).items()} | {(REAL, REAL): real[1::2]}
     parts = [describe(made, real[::2], train.values, p["seed"]) for made in kinds.values()]
     dataset = xr.concat(parts, "kind").assign_coords(
         model=("kind", [model for model, _ in kinds]), source=("kind", [source for _, source in kinds])
@@ -271,9 +251,9 @@ def generate(state: JointState, refined: Refined, number: int, seed: int) -> dic
 def describe(made: np.ndarray, real: np.ndarray, train: np.ndarray, seed: int) -> xr.Dataset:
     """Judge one kind of pictures.
 
-    ``told_apart``: share in % of held-back pictures that a classifier, trained on as many others of this kind and of
-    real digits, puts on the right side; 50 is guessing. ``nearest`` (image,): distance from a picture to the training
-    digit nearest to it, root mean square over pixels. ``rms`` of a pixel, ``negative``: share of the energy below zero.
+    ``told_apart``: share in % of held-back pictures that a classifier of this kind and real digits puts right; 50 is
+    guessing. ``nearest`` (image,): distance to the nearest training digit, root mean square over pixels. ``rms`` of a
+    pixel, ``negative``: share of the energy below zero.
     """
     both = np.concatenate([made, real]).astype(np.float32)
     is_made, held = np.arange(len(both)) < len(made), np.arange(len(both)) % 2 == 1

@@ -1,15 +1,13 @@
 """Digits classified: Table 1, the bottom of Fig. 2c, and the supplement's comparison with layer-by-layer inference."""
 
-from __future__ import annotations
-
 import numpy as np
 import xarray as xr
 
 from gdd import project
 from gdd.base.axes import IMAGE, LABEL
 from gdd.inference.block_magnitudes import one_step_features, stack_features
+from gdd.inference.deconvolution import precisions_of
 from gdd.inference.fixed_dictionary import infer_jointly, infer_layers, shared_of
-from gdd.inference.infer import precisions_of
 from gdd.sampler.pretrain import Pretrained
 from gdd_book import training
 from gdd_book.data import datasets
@@ -23,8 +21,6 @@ CODES = (*KINDS, "magnitude", "inclusion")
 
 
 # ---- Table 1
-
-
 @common.experiment(
     "mnist-error", choices={"codes": CODES}, data="mnist", seed=0, **training.HELD_DIGITS,
     demo={"n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
@@ -100,7 +96,6 @@ def mnist_curve(p: dict, run: Run) -> common.Outcome:
 
 
 # ---- one deconvolution or layer by layer
-
 #: ways to a digit's features: what is classified
 WAYS = (
     "one deconvolution, projected atoms", "layer by layer, all layers", "layer by layer, layer 1",

@@ -1,8 +1,6 @@
 """Figures and tables of the Caltech chapters: records in, a figure or a table out."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations, product
 from math import ceil
 
@@ -34,14 +32,9 @@ CODERS = {STAGES[0]: ("red", "s"), STAGES[1]: ("red", "o"), "windows of training
 #: published methods that stand in the paper's table only
 TABLE_ONLY = ("DN", "CDBN")
 
-# ------------------------------------------------------------------------------------ which record, and what was run
-
 
 def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
-    """Record of an experiment on real images at this scale that holds this stage; of several the largest, or None.
-
-    The largest has the most training images times sweeps, counted in the stage asked for.
-    """
+    """Record on real images of this scale and stage with the most training images times sweeps of it, or None."""
     prefix = "refine_" if stage == STAGES[1] else ""
 
     def size(record: xr.Dataset) -> int:
@@ -90,9 +83,6 @@ def chains_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return frame.loc[:, (frame[:-1] != "").any()]
 
 
-# ------------------------------------------------------------------------------------------------- faces and classes
-
-
 def show_contrast(before: np.ndarray | xr.DataArray, after: np.ndarray | xr.DataArray, count: int = 4) -> Figure:
     """Pictures (image, row, col), black to white, above the same ones normalised, zero mid grey."""
     figure, axes = style.new_panels(2, 1, 2 * style.FULL / count + 0.5)
@@ -109,10 +99,7 @@ def stages_of(found: xr.Dataset, layer: int, count: int | None = None) -> xr.Dat
 
 
 def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `caltech-faces` by layer and kind: sharpness, then the match between the two sets, medians over atoms.
-
-    The last two columns, of the top layer alone, are the error on held-out images and the active coefficients.
-    """
+    """Results of `caltech-faces` by layer and kind, medians over atoms; of the top layer, error and active too."""
     atoms = found[["high_frequency_share", "gradient_kurtosis", "correlation"]].groupby(found.layer)
     medians = atoms.map(lambda one: one.median([ATOM, "set"]))
     top = found[["rms", "active"]].mean("set").expand_dims(layer=[_layers(found)[-1]])
@@ -132,11 +119,7 @@ def show_joint(found: xr.Dataset, stage: str) -> Figure:
 
 
 def match_table(found: xr.Dataset) -> pd.DataFrame:
-    """Median correlation of matched atoms by layer and stage: two sets of one class, two classes, and the difference.
-
-    Then how many of the pairs match closer than `CLOSE`, in %. The 95 % interval of the difference takes atoms as
-    independent.
-    """
+    """Median correlation of matched atoms by layer and stage, within a class and between classes; how many are near."""
     def described(part: xr.Dataset) -> xr.Dataset:
         (values,) = part.values()
         over = [axis for axis in values.dims if axis != "stage"]
@@ -153,34 +136,30 @@ def match_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def share_table(found: xr.Dataset) -> pd.DataFrame:
-    """How one-sided the atoms of `caltech-joint` are, by stage and layer: largest share of a class in an atom's weight.
+    """Largest share of a class in an atom's weight, of `caltech-joint`; beside it with classes dealt out at random.
 
-    Its median over atoms, and the atoms of which one class has more than half; beside both the same for classes dealt
-    out to the images at random, mean of `DEALS` deals and what holds 95 % of them. At last the atoms of which one image
-    has more than half.
+    Median over atoms; atoms of which one class, or one image, has more than half. At random: mean of `DEALS` deals, and
+    what holds 95 % of them.
     """
     rows, classes = {}, found["class"].values
     for stage, layer in product(found.stage.values, _layers(found)):
         shares = found.weight_share.isel(atom=found.layer.values == layer).sel(stage=stage).values
-        generator = np.random.default_rng(0)
-        own = _largest_share(shares, classes)
-        dealt = [_largest_share(shares, generator.permutation(classes)) for _ in range(DEALS)]
-        medians, halves = np.nanmedian(dealt, axis=1), (np.array(dealt) > 0.5).sum(axis=1)
+        random = np.random.default_rng(0)
+        dealt = [np.max([shares[labels == name].sum(axis=0) for name in np.unique(classes)], axis=0)
+                 for labels in (classes, *(random.permutation(classes) for _ in range(DEALS)))]
+        (median, *medians), (half, *halves) = np.nanmedian(dealt, axis=1), (np.array(dealt) > 0.5).sum(axis=1)
         rows[stage, layer] = {
-            "median": f"{np.nanmedian(own):.2f}",
-            "median, at random": style.plus_minus(medians.mean(), WIDE * medians.std()),
-            "more than half": f"{(own > 0.5).sum()} of {len(own)}",
-            "more than half, at random": style.plus_minus(halves.mean(), WIDE * halves.std(), 1),
+            "median": f"{median:.2f}",
+            "median, at random": style.plus_minus(np.mean(medians), WIDE * np.std(medians)),
+            "more than half": f"{half} of {shares.shape[1]}",
+            "more than half, at random": style.plus_minus(np.mean(halves), WIDE * np.std(halves), 1),
             "by one image": f"{(shares.max(axis=0) > 0.5).sum()}",
         }
     return pd.DataFrame(rows).T.rename_axis(["stage", "layer"])
 
 
 def joint_match_table(joint: xr.Dataset, alone: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Median correlation of atoms of single classes, of `caltech-class`, with their partners in `caltech-joint`.
-
-    A row for each class, a column for each layer and stage.
-    """
+    """Median correlation of atoms of single classes with their partners in `caltech-joint`, by layer and stage."""
     reaches, six, rows = reaches_of(MODELS[settings(joint)["model"]]), settings(joint)["classes"], {}
     for record in alone:
         own, medians = {*settings(record)["classes"]}, {}
@@ -193,26 +172,14 @@ def joint_match_table(joint: xr.Dataset, alone: Sequence[xr.Dataset]) -> pd.Data
     return pd.DataFrame(rows).T
 
 
-def _largest_share(shares: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Largest share of a class for every atom, (atom,)."""
-    return np.max([shares[classes == name].sum(axis=0) for name in np.unique(classes)], axis=0)
-
-
 def _layers(found: xr.Dataset) -> list[int]:
     return list(range(1, int(found.layer.max()) + 1))
 
 
-# -------------------------------------------------------------------------------- one class, at the paper's lengths
-
-
 def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """CPU minutes of every part of the runs, a row for each class, and milliseconds for an image and sweep.
+    """CPU minutes of every part of the runs, a row for each class; the last row: milliseconds an image and sweep.
 
-    Projections of both stages count as one part, which has no sweeps.
-
-    Parameters
-    ----------
-    found : records of runs with the same parts and numbers of images; the last row is the mean over them
+    ``found`` : records of runs with the same parts and numbers of images
     """
     minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found})
     part = minutes.index.str.partition(",").get_level_values(0)
@@ -226,10 +193,7 @@ def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 
 def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Squared distance of the refined class's images from what its projected atoms make of the same coefficients.
-
-    As a share of an image's energy, mean over the training images.
-    """
+    """Squared distance of a refined class's images from those of its projected atoms, as a share of the energy."""
     errors = xr.concat([record.projection_error for record in found], "class").assign_coords(
         {"class": [class_of(record) for record in found]})
     return style.table("class", {"projection error, share of energy": (errors, 2, IMAGE)})
@@ -248,10 +212,7 @@ def show_examples(found: Sequence[xr.Dataset]) -> Figure:
 
 
 def show_class_stages(record: xr.Dataset) -> Figure:
-    """Dictionaries in the image plane: a row for each layer, a column for each stage; zero is mid grey.
-
-    Black and white begin at the `SHOWN`th percentile of an atom's magnitudes: a few strong pixels would grey the rest.
-    """
+    """Dictionaries in the image plane: a row for each layer, a column for each stage; zero is mid grey."""
     stages = record.stage.values
     layers = enumerate(zip(*(atoms_of(record, stage) for stage in stages), strict=True), 1)
     grids = [(f"layer {number}, {stage}", atoms, min(4, len(atoms)))
@@ -297,47 +258,31 @@ def class_match_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-# ---------------------------------------------------------------------------------------------------------- accuracy
-
-
 def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % by training images per class: the paper's rows, then ours.
-
-    Ours are of records with all classes: over images, background left out, the feature of highest likelihood; with a
-    95 % interval where there are three splits or more.
-    """
+    """Accuracy in % by training images per class: the paper's rows, then ours, by the feature of highest likelihood."""
     method = paper.method + paper.detail.map(lambda text: f" {text}" if isinstance(text, str) else "")
     frame = pd.DataFrame({"method": method, 15: paper.train_15, 30: paper.train_30}).set_index("method")
-    frame = frame.map("{:g}".format)
-    for (model, words), stage in product(LAYERS.items(), STAGES):
-        cells = [cell_of(found, model, n).sel(feature_kind=f"{stage}, ml_sample") for n in (15, 30)]
-        frame.loc[f"ours, {words}, {stage}"] = [*map(over_splits, cells)]
+    frame, every = frame.map("{:g}".format), every_feature(found)
+    for words, stage in product(LAYERS.values(), STAGES):
+        frame.loc[f"ours, {words}, {stage}"] = [*every[words].loc[feature_words(f"{stage}, ml_sample")]]
     return frame
 
 
-def _lengths(record: xr.Dataset) -> tuple[int, int]:
-    p = settings(record)
-    return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
-
-
 def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataArray:
-    """Accuracy of all classes with this model and so many training images of each, (split, feature_kind).
+    """Accuracy with this model and so many images of each of all classes, (split, feature_kind); the longest chains.
 
-    Of the records pretrained longest; where one of several splits lacks a feature it is NaN.
+    Where one of several splits lacks a feature it is NaN.
     """
+    def lengths(record: xr.Dataset) -> tuple[int, int]:
+        p = settings(record)
+        return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
+
     wanted = {"model": model, "per_class": per_class}.items()
-    whole = [record for record in found if settings(record)["n_classes"] >= ALL_CLASSES]
-    own = [record for record in whole if wanted <= settings(record).items()]
-    longest = max(map(_lengths, own))
-    own = sorted((one for one in own if _lengths(one) == longest), key=lambda one: -one.sizes["feature_kind"])
+    own = [one for one in found if settings(one)["n_classes"] >= ALL_CLASSES and wanted <= settings(one).items()]
+    longest = max(map(lengths, own))
+    own = sorted((one for one in own if lengths(one) == longest), key=lambda one: -one.sizes["feature_kind"])
     parts = [record.accuracy.reindex(feature_kind=own[0].feature_kind) for record in own]
     return xr.concat(parts, "split").drop_duplicates("split")
-
-
-def over_splits(accuracy: xr.DataArray) -> str:
-    """Mean over the splits that have this feature, with its 95 % interval and their number; one or two as they are."""
-    values = accuracy.dropna("split")
-    return style.with_interval(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
 
 
 def feature_words(kind: str) -> str:
@@ -347,13 +292,17 @@ def feature_words(kind: str) -> str:
 
 
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table."""
-    cells = {(words, f"{n} images"): cell_of(found, model, n)
-             for (model, words), n in product(LAYERS.items(), (15, 30))}
-    return pd.DataFrame({
-        name: {feature_words(one.feature_kind.item()): over_splits(one) for one in cell.transpose("feature_kind", ...)}
-        for name, cell in cells.items()
-    }).rename_axis("feature")
+    """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table.
+
+    Mean over the splits that have this feature, with its 95 % interval and their number; one or two as they are.
+    """
+    columns = {}
+    for (model, words), n in product(LAYERS.items(), (15, 30)):
+        cell = cell_of(found, model, n)
+        text, splits = style.with_interval(cell, "split", 1), cell.count("split")
+        text = text + xr.where(splits > 1, " (" + splits.astype(str).astype(object) + " splits)", "")
+        columns[words, f"{n} images"] = text.to_series().rename(feature_words)
+    return pd.DataFrame(columns).rename_axis("feature")
 
 
 def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
@@ -363,10 +312,7 @@ def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
 
 
 def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Change of the mean accuracy over classes by refinement, in points, a row for each refined record.
-
-    The 95 % interval is that over classes of the change of each, so that only what differs on the same images counts.
-    """
+    """Change of accuracy by refinement in points, a row a record, with the interval over classes."""
     rows = {}
     for record in (record for record in found if settings(record)["refined"]):
         p, own = settings(record), record.class_accuracy.mean("split")
@@ -379,10 +325,7 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 
 def refinement_lengths(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test images right, in %, by the sweeps of refinement, and the change from before it, over the same classes.
-
-    ``found`` : refined records that differ in the sweeps of refinement alone
-    """
+    """Test images right, in %, by sweeps of refinement, and the change from before it, over the same classes."""
     found = sorted(found, key=lambda one: settings(one)["refine_burn_in"])
     each = xr.concat([one.isel(split=0) for one in found], "run")
     kinds = [name.removeprefix("refined, ") for name in each.feature_kind.values if name.startswith("refined, ")]
@@ -405,10 +348,7 @@ def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:
 
 
 def show_features(found: Sequence[xr.Dataset]) -> Figure:
-    """Accuracy of every feature: a dot for each class, a bar for their mean, a dashed line for guessing.
-
-    Records of the same features stand side by side, each under the name of its model.
-    """
+    """Accuracy of every feature, a panel a record: a dot for each class, a bar for their mean, dashed: guessing."""
     kinds = found[0].feature_kind.values
     figure, axes = style.new_figure(1, len(found), height=0.36 * len(kinds) + 0.9, sharey=True)
     for panel, record in zip(np.atleast_1d(axes), found, strict=True):
@@ -435,20 +375,11 @@ def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def layerwise_comparison(record: xr.Dataset) -> pd.DataFrame:
-    """Each way of `caltech-layerwise` beside one deconvolution on the same images, by the paper's feature."""
+    """Each way of `caltech-layerwise` beside one deconvolution, by the paper's feature: images that one gets right."""
     right = record.right.sel(feature_kind="ml_sample")
-    one, ways = right.sel(way=ONE_DECONVOLUTION), [way for way in right.way.values if way != ONE_DECONVOLUTION]
-    return paired_table({(way, ONE_DECONVOLUTION): (right.sel(way=way), one) for way in ways})
-
-
-def paired_table(pairs: Mapping[tuple[str, str], tuple[xr.DataArray, xr.DataArray]]) -> pd.DataFrame:
-    """Two classifiers on the same images, (image,) of bool each, a row for each pair of names.
-
-    Wins are images that only the first gets right, losses those that only the other does; p is McNemar's exact test,
-    with nothing done about there being several.
-    """
-    rows = [compare_paired(one.values, other.values) for one, other in pairs.values()]
-    frame = pd.DataFrame(rows, pd.MultiIndex.from_tuples(pairs, names=["", "beside"]))
+    ways = [way for way in right.way.values if way != ONE_DECONVOLUTION]
+    rows = [compare_paired(*(right.sel(way=one).values for one in (way, ONE_DECONVOLUTION))) for way in ways]
+    frame = pd.DataFrame(rows, pd.MultiIndex.from_product([ways, [ONE_DECONVOLUTION]], names=["", "beside"]))
     return frame.assign(p=frame.p.map("{:.2g}".format))
 
 
@@ -460,8 +391,7 @@ def depth_seconds(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         seconds = record.test_cpu_seconds.mean([axis for axis in record.test_cpu_seconds.dims if axis != "stage"])
         for stage, one in seconds.to_series().items():
             rows[atoms, style.sweeps(p, "test_"), stage, LAYERS[p["model"]]] = f"{one:.2f}"
-    names = ["projected atoms", "sweeps", "stage", "seconds of a core"]
-    return pd.Series(rows).rename_axis(names).unstack()
+    return pd.Series(rows).rename_axis(["projected atoms", "sweeps", "stage", "seconds of a core"]).unstack()
 
 
 def time_table(record: xr.Dataset) -> pd.DataFrame:
@@ -480,10 +410,7 @@ def time_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
-    """Accuracy of `caltech-best` beside the paper's numbers, ordered by that with 30 training images of a class.
-
-    Hollow: 15 images, filled: 30. Bold: the paper's own model.
-    """
+    """Accuracy of `caltech-best` beside the paper's numbers: hollow 15 images, filled 30; bold, its own model."""
     rows = [(f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30), "black")
             for row in paper.itertuples() if row.method not in TABLE_ONLY]
     shares = record.accuracy.mean("split").transpose("feature_kind", "count").to_series().unstack()
@@ -509,20 +436,16 @@ def best_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def show_codes(found: Sequence[xr.Dataset]) -> Figure:
-    """Test images right by feature and by what codes them, a panel for each record of `caltech-codes`, and baselines.
-
-    At the first noise precision. Bars: 95 % intervals.
-    """
+    """Test images right by feature and by what codes them, with 95 % intervals, a panel a record of `caltech-codes`."""
     figure, panels = style.new_figure(1, len(found), height=3.3, sharey=True, squeeze=False)
     for axes, record in zip(panels[0], found, strict=True):
         share, half = share_and_interval(record.right.isel(noise=0), IMAGE)
         rows = np.arange(record.sizes["feature_kind"])[::-1]
-        faces = ("white", None, None)  # hollow before refinement, as everywhere
-        for (number, (kind, (colour, mark))), face in zip(enumerate(CODERS.items()), faces, strict=True):
-            if kind in record.atoms:
-                looks = {"color": style.COLOURS[colour], "markersize": 5, "label": kind, "markerfacecolor": face}
-                bars = half.sel(atoms=kind)
-                axes.errorbar(share.sel(atoms=kind), rows + 0.2 * (1 - number), xerr=bars, fmt=mark, **looks)
+        for number, (kind, (colour, mark)) in enumerate(CODERS.items()):
+            if kind in record.atoms:  # hollow before refinement, as everywhere
+                looks = {"color": style.COLOURS[colour], "label": kind, "markerfacecolor": None if number else "white"}
+                place, bars = rows + 0.2 * (1 - number), half.sel(atoms=kind)
+                axes.errorbar(share.sel(atoms=kind), place, xerr=bars, fmt=mark, markersize=5, **looks)
         for name, side in (("raw pixels", "right"), ("gradients", "left")):
             right = 100 * float(record.right_without.sel(baseline=name).mean())
             style.show_value(axes, right, name, 4.6, ha=side)

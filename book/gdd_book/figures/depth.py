@@ -1,13 +1,10 @@
 """What refinement learns, by the noise precision at which it is held: its atoms, their parts, what they predict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, PLANE
@@ -39,7 +36,7 @@ def show_depth(record: xr.Dataset) -> Figure:
 def show_curves(record: xr.Dataset) -> Figure:
     """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise's standard deviation.
 
-    Dotted: what does not depend on it.
+    Dots: subsets. Dotted lines: what does not depend on the noise.
     """
     figure, axes = style.new_figure(3, 1, height=6.6, sharex=True)
     hidden = at_its_own(record.hidden_error).mean("hidden_image")
@@ -57,24 +54,20 @@ def show_curves(record: xr.Dataset) -> Figure:
     labels = "squared error,\nhidden pixels", "energy of an atom in\natoms of layer 1, %", "error, %"
     axes[2].set(xlabel="noise, standard deviation", xscale="log")
     style.write_ticks(axes[2].xaxis, (0.1, 0.2, 0.5, 1))
+    deviation = record.noise.values**-0.5
     for panel, some, label, top in zip(axes, lines, labels, (None, 100, None), strict=True):
         for values, _, colour in some:
-            _draw_by_noise(panel, values, record.noise.values**-0.5, colour)
+            if values.ndim:
+                style.draw_mean_and_dots(panel, deviation, values, colour)
+            else:
+                panel.axhline(values, color=style.COLOURS[colour], linestyle=":", linewidth=1)
         panel.set(ylabel=label, ylim=(0, top))
+    last = axes[2].get_xlim()[1]
     for panel, some in zip(axes, lines, strict=True):
-        last = panel.get_xlim()[1]
         style.label_ends(panel, {
-            words: (record.noise.values[0] ** -0.5, float(values.mean("subset")[0]), colour) if values.ndim else
+            words: (deviation[0], float(values.mean("subset")[0]), colour) if values.ndim else
             (last, float(values), colour) for values, words, colour in some}, 3)
     return style.finish(figure)
-
-
-def _draw_by_noise(panel: Axes, values: xr.DataArray, noise: np.ndarray, colour: str) -> None:
-    """A line over the noise, a dot for each subset; dotted, a value that does not depend on it."""
-    if values.ndim:
-        style.draw_mean_and_dots(panel, noise, values, colour)
-    else:
-        panel.axhline(values, color=style.COLOURS[colour], linestyle=":", linewidth=1)
 
 
 def depth_table(record: xr.Dataset) -> pd.DataFrame:
@@ -89,10 +82,7 @@ def depth_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def worth_table(record: xr.Dataset) -> pd.DataFrame:
-    """What it is worth: error on hidden halves, beside the chosen precision's too; on hidden pixels; of classifiers.
-
-    *Real or generated* is the accuracy of a classifier that separates drawn from real digits; a guess is right in half.
-    """
+    """Errors on hidden halves, beside the chosen precision's too, on hidden pixels, of classifiers."""
     errors = at_its_own(record.hidden_error).astype(float).stack(digit=("subset", "hidden_image"))
     half, pixels = (errors.sel(hiding=one) for one in (HALF, SCATTERED))
     return style.table("noise", {
@@ -115,11 +105,9 @@ VARIANTS = {
 
 
 def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
-    """The scan and runs that differ from it in one setting, by name along ``run``, at the chosen precision.
+    """Runs of `mnist-depth` that differ from the scan in one setting, along ``run``, at the chosen precision.
 
     Where a run has fewer subsets than the scan the others are NaN.
-
-    ``others`` : records of `mnist-depth`; those of other scales and precisions are left out
     """
     noise, runs = chosen(scan), {}
     for record in (*others, scan):
@@ -158,22 +146,39 @@ def _described(one: xr.Dataset) -> xr.Dataset:
     })
 
 
+def by_ratio(record: xr.Dataset) -> xr.Dataset:
+    """Models of `mnist-weights`, by the precision of the weights over that of the noise along ``run``.
+
+    A record of several noise precisions: the lowest, that of the scan.
+    """
+    one = record.isel(noise=0)
+    names = ["as elsewhere" if ratio == 0 else f"{ratio:g}" for ratio in one.ratio.values]
+    found = xr.merge([_described(one), one[["learned_ratio", "error_at_test"]]])
+    return found.rename(ratio="run").assign_coords(run=names).transpose("run", "subset", ...)
+
+
+def ratio_table(found: xr.Dataset) -> pd.DataFrame:
+    """What comes of each ratio of `by_ratio`, means over subsets."""
+    mean = found.mean("subset")
+    return style.table("run", {
+        "ρ learned": (mean.learned_ratio, 3), "active in a digit": (mean.active, 1),
+        "energy in one atom of layer 1, %": (100 * mean.explained, 0), "projection loses, %": (100 * mean.lost, 0),
+        "hidden half": (mean.half.mean("hidden_image"), 4),
+        "ML sample, error, %": (mean.error.sel(reading="sample"), 1),
+        "the same at the test precisions chosen": (mean.error_at_test.sel(feature_kind="ml_sample"), 1),
+        "normalised detectors": (mean.error.sel(reading="normalised detectors"), 1),
+    }, "γw / γe", found.run.values)
+
+
 def show_variants(found: xr.Dataset) -> Figure:
-    """Top atoms used most, a row for each of `variants`; the first subset."""
+    """Top atoms used most, a row for each of `variants` or `by_ratio`; the first subset."""
     pictures = found.most_used.isel(subset=0)
-    figure, axes = style.new_panels(len(pictures), pictures.sizes["shown"], 0.33 * len(pictures) + 0.2)
-    for row, atoms, name in zip(axes, pictures.values, found.run.values, strict=True):
-        for panel, atom in zip(row, atoms, strict=True):
-            style.draw_picture(panel, atom, ends=(-100, 100))
-        row[0].set_ylabel(name, fontsize=style.FONT - 3, rotation=0, ha="right", va="center")
-    return style.finish(figure)
+    rows = dict(zip(found.run.values, pictures.values / 100, strict=True))
+    return style.show_rows(rows, 0.33 * len(pictures) + 0.2)
 
 
 def show_every_error(found: xr.Dataset, paper: float) -> Figure:
-    """Error of the classifier by the way to learn; the first subset large, others small.
-
-    ``found`` : of `variants`; ``paper`` : its error
-    """
+    """Error of the classifier in each of `variants`, the first subset large, beside the ``paper``'s."""
     names = found.run.values
     figure, axes = style.new_figure(height=0.29 * len(names) + 1.2)
     for reading, words, colour in READ:
@@ -203,14 +208,9 @@ def chosen(record: xr.Dataset) -> float:
 def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figure:
     """Hidden pixels of digits filled in at each standard deviation of the noise, and the truth; the first subset."""
     first = record.isel(subset=0).sel(hiding=hiding)
-    rows = {f"{noise**-0.5:.2g}": at_its_own(first.filled).sel(noise=noise) for noise in record.noise.values}
-    rows["truth"] = first.truth
-    figure, axes = style.new_panels(len(rows), digits, len(rows) * style.FULL / (digits + 1.2) * 1.02)
-    for row, (words, pictures) in zip(axes, rows.items(), strict=True):
-        for panel, picture in zip(row, pictures, strict=False):
-            style.draw_picture(panel, picture, ends=(0, 1))
-        row[0].set_ylabel(words, rotation=0, ha="right", va="center")
-    return style.finish(figure)
+    rows = {f"{noise**-0.5:.2g}": at_its_own(first.filled).sel(noise=noise)[:digits] for noise in record.noise.values}
+    rows["truth"] = first.truth[:digits]
+    return style.show_rows(rows, len(rows) * style.FULL / (digits + 1.2) * 1.02, (0, 1))
 
 
 def over_precisions(records: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:

@@ -1,7 +1,5 @@
 """Figures of the chapters on inference: chains under several priors, calibration, planted atoms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 
@@ -44,8 +42,7 @@ def show_regimes(runs: Mapping[str, xr.Dataset]) -> Figure:
 def show_p_values(record: xr.Dataset) -> Figure:
     """Every p-value of every sampler of `calibration`, as a dot; right samplers blue, misprints red.
 
-    The line is where the smallest p-value of a right sampler would fall once in a thousand times, among as many tests
-    as a row has (Bonferroni).
+    The line: where the smallest of a right sampler would fall once in a thousand times (Bonferroni).
     """
     names = list(record.sampler.values)
     figure, axes = style.new_figure(1, 2, height=0.9 + 0.24 * len(names), sharey=True)
@@ -66,10 +63,8 @@ def show_p_values(record: xr.Dataset) -> Figure:
 def show_ranks(record: xr.Dataset) -> Figure:
     """Where the truth ranks among draws: cumulative share minus the uniform one, a line for each statistic.
 
-    The band holds 99.9 % of the paths at each rank if ranks are uniform. Lines that leave it have a colour and a name.
-
-    Source: Säilynoja, Bürkner & Vehtari 2022 for the form.
-    Checked: tests/test_calibration.py.
+    The band holds 99.9 % of the paths at each rank if ranks are uniform; lines that leave it have a colour and a name.
+    Source: Säilynoja, Bürkner & Vehtari 2022 for the form. Checked: tests/test_calibration.py.
     """
     ranks = int(record.attrs.get("ranks", record["rank"].values.max() + 1))
     share = np.arange(1, ranks + 1) / ranks
@@ -95,10 +90,7 @@ def show_ranks(record: xr.Dataset) -> Figure:
 
 
 def show_planted(record: xr.Dataset) -> Figure:
-    """True atoms over learned ones; atoms recovered by setting and data set; fit and log joint beside the truth's.
-
-    The atoms are those of the first two settings in the first chain.
-    """
+    """Learned atoms of two settings below the true ones; atoms recovered; fit and log joint beside the truth's."""
     rows, few = record.sizes["setting"], record.isel(setting=slice(2), chain=0)
     heights = [1.05 + 0.75 * few.sizes["setting"], 0.7 + 0.27 * rows, 1.2 + 0.27 * rows]
     figure, axes = style.new_figure(3, 1, height=sum(heights), height_ratios=heights)
@@ -165,10 +157,8 @@ def _draw_gaps(axes, record: xr.Dataset) -> None:
 def visiting(space: np.ndarray, exact: np.ndarray, visits: Mapping[str, np.ndarray], sweeps: Sequence[int]) -> HTML:
     """Slider over the sweeps of a chain: how often each sampler has been at each outcome, beside the exact posterior.
 
-    Parameters
-    ----------
-    space, exact : of `gdd_book.checks.enumeration.enumerated`, a one-row map of blocks of two positions
-    visits : name -> (draw, block), positions after every sweep
+    ``space``, ``exact`` : of `gdd_book.checks.enumeration.enumerated`, a one-row map of blocks of two positions;
+    ``visits`` : name -> (draw, block), positions after every sweep
     """
     shares = {name: [frequencies(z[:count], space) for count in sweeps] for name, z in visits.items()}
     frames = []

@@ -1,8 +1,6 @@
 """Figures and tables of the MNIST chapters: records in, a figure or a table out."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import permutations, product
 from math import prod
@@ -69,30 +67,21 @@ MAIN_READINGS = (
     "the same, normalised", "layer 1 in one step",
 )
 
-# --------------------------------------------------------------------------------------------------- dictionaries
-
 
 def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `mnist-dictionary`, a row for each kind: sharpness, then match between halves and held-out error.
-
-    Medians are over atoms; "used most" is the half of the first dictionary's atoms that is used most often.
-    """
+    """Results of `mnist-dictionary`, medians over atoms; "used most": the half of them that is used most often."""
     most = found.uses.isel(half=0) >= found.uses.isel(half=0).median(ATOM)
     return style.table("kind", {
         "energy above half Nyquist": (found.high_frequency_share.median(("half", ATOM)), 3),
         "gradient kurtosis": (found.gradient_kurtosis.median(("half", ATOM)), 1),
         "match between halves": (found.correlation.median(ATOM), 3),
         "match, used most": (found.correlation.where(most).median(ATOM), 3),
-        "held-out error": (found.rms.mean("half"), 3),
-        "active coefficients": (found.active.mean("half"), 1),
+        "held-out error": (found.rms.mean("half"), 3), "active coefficients": (found.active.mean("half"), 1),
     })
 
 
-# ----------------------------------------------------------------------------- test errors over subsets of the digits
-
-
 def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEATURES)) -> xr.DataArray:
-    """Errors (feature_kind, size, trial) of records of `mnist-curve` or `mnist-best`, of the one with most subsets.
+    """Errors (feature_kind, size, trial) of `mnist-curve` or `mnist-best`, of the record with most subsets.
 
     Features stand in this order, those that are not in it last; NaN where there is none.
     """
@@ -107,23 +96,16 @@ def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEAT
     return most.sel(feature_kind=[kind for kind in dict.fromkeys(known) if kind in most.feature_kind])
 
 
-def subset_table(errors: xr.DataArray) -> pd.DataFrame:
+def subset_table(errors: xr.DataArray, words: Callable[[str], str] = single_pass) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
-    return _subset_text(errors).rename(columns=single_pass)
-
-
-def _subset_text(errors: xr.DataArray) -> pd.DataFrame:
-    """The same, features as records call them."""
     count = errors.count("trial").astype(str)
     text = (style.with_interval(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
-    return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
+    frame = text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits")
+    return frame.rename_axis(None, axis=1).rename(columns=words)
 
 
 def copies_table(found: Sequence[xr.Dataset], paper: pd.DataFrame) -> pd.DataFrame:
-    """Test error in % of `mnist-best` learned from deformed copies too: features down, numbers of digits across.
-
-    Above them the paper's errors and the best features without copies.
-    """
+    """Error in % of `mnist-best` with deformed copies, below the paper's and the best without; sizes across."""
     errors = subset_errors(found, KINDS)
     copied = [kind for kind in errors.feature_kind.values if kind.endswith(COPIED.format(""))]
     ours = subset_table(errors.sel(feature_kind=[KINDS[4], *copied])).T
@@ -153,10 +135,8 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequenc
 
     Ours are of `mnist-curve` (number of subsets in brackets), or of one of `whole_runs`, of one size the longest.
     """
-    rows = {}
-    for record in short:
-        for n, errors in _subset_text(subset_errors([record])).iterrows():
-            rows[n] = {**errors, LENGTHS: style.sweeps(settings(record))}
+    rows = {n: {**errors, LENGTHS: style.sweeps(settings(record))}
+            for record in short for n, errors in subset_table(subset_errors([record]), str).iterrows()}
     for record in sorted(whole_runs(found), key=lambda one: settings(one)["burn_in"] + settings(one)["collect"]):
         p = settings(record)
         rows[p["n_train"]] = {**style.written(record.error).to_series(), LENGTHS: style.sweeps(p)}
@@ -180,39 +160,55 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return ours.set_axis(names, axis=1)
 
 
-def show_learning_curve(
-    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
+def draw_curves(
+    paper: pd.DataFrame, lines: Iterable[tuple[xr.DataArray, str, dict]], runs: Sequence[xr.Dataset] = (),
+    dots: Mapping[str, str] | None = None, height: float = 3.8, ylim: tuple = (None, None),
 ) -> Figure:
-    """Test error against the number of training digits: the paper's, and one colour for each feature of ours.
+    """Test error against training digits: the paper's and ours, each with its name at its end.
 
     Parameters
     ----------
-    paper : the paper's table of errors
-    found : records of `mnist-error`; `whole_runs` are drawn, filled
-    short : records of `mnist-curve`, hollow, with 95 % intervals
+    lines : errors (size, trial), words, looks of the line; one without words is not named
+    runs, dots : records of `mnist-error`, drawn as dots by kind of feature, and the words for it
     """
-    figure, axes, ends = _learning_curve(paper)
-    several, full = subset_errors(short), whole_runs(found)
-    for kind in several.feature_kind.values:
-        colour = style.method_colour(kind)
-        draw_subsets(axes, several.sel(feature_kind=kind), color=style.COLOURS[colour], markerfacecolor="white")
-        ends[FEATURES[kind]] = *_draw_runs(axes, full, kind, color=style.COLOURS[colour], markersize=5), colour
-    return _finish_curve(figure, axes, ends)
+    figure, axes = style.new_figure(height=height)
+    row = paper[paper.ours].sort_values("n_train")
+    axes.plot(row.n_train, row.error, "k-s", markersize=4)
+    ends = {"paper, refined": (row.n_train.iloc[-1], row.error.iloc[-1], "black")}
+    for errors, words, looks in lines:
+        colour = style.method_colour(errors.feature_kind.item())
+        ends[words] = *draw_subsets(axes, errors, color=style.COLOURS[colour], **looks), colour
+    for kind, words in (dots or {}).items():
+        points, colour = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind)))
+                                for one in runs if kind in one.feature_kind), style.method_colour(kind)
+        axes.plot(*np.transpose(points), "o", color=style.COLOURS[colour], markersize=5)
+        ends[words] = *points[-1], colour
+    ends.pop("", None)
+    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=ylim)
+    style.write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
+    style.write_ticks(axes.yaxis, [tick for tick in (0.5, 1, 2, 5, 10, 20, 50) if tick < (ylim[1] or 100)])
+    style.label_ends(axes, ends)
+    return style.finish(figure)
+
+
+def show_learning_curve(
+    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
+) -> Figure:
+    """The paper's errors, `whole_runs` of `mnist-error` (``found``), filled, and `mnist-curve` (``short``), hollow."""
+    several = subset_errors(short)
+    dots = {kind: FEATURES[kind] for kind in several.feature_kind.values}
+    return draw_curves(paper, [(one, "", {"markerfacecolor": "white"}) for one in several], whole_runs(found), dots)
 
 
 def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: Sequence[xr.Dataset]) -> Figure:
-    """Test error against the number of training digits: the paper's, `whole_runs` of its protocol, `mnist-best`."""
-    figure, axes, ends = _learning_curve(paper)
-    sample = _draw_runs(axes, whole_runs(protocol), "ml_sample", color=style.COLOURS["red"])
-    ends["paper's protocol,\nour run, pretrained"] = *sample, "red"
+    """The paper's errors, `whole_runs` of its protocol, `mnist-best`; dashed: deformed copies are learned from too."""
+    lines = []
     for errors in subset_errors(found, KINDS):
         kind = errors.feature_kind.item()
-        alone, colour = kind.removesuffix(COPIED.format("")), style.method_colour(kind)
-        look = {"fmt": "-o" if kind == alone else "--^", "color": style.COLOURS[colour]}
-        end = draw_subsets(axes, errors, markerfacecolor="white" if "components" in kind else None, **look)
-        if kind == alone:
-            ends[single_pass(kind).replace("whitened ", "whitened\n")] = *end, colour
-    return _finish_curve(figure, axes, ends)
+        alone = kind == kind.removesuffix(COPIED.format(""))
+        looks = {"fmt": "-o" if alone else "--^", "markerfacecolor": "white" if "components" in kind else None}
+        lines.append((errors, single_pass(kind).replace("whitened ", "whitened\n") if alone else "", looks))
+    return draw_curves(paper, lines, whole_runs(protocol), {"ml_sample": "paper's protocol,\nour run, pretrained"})
 
 
 def labelled() -> tuple[xr.Dataset | None, xr.Dataset | None]:
@@ -222,20 +218,15 @@ def labelled() -> tuple[xr.Dataset | None, xr.Dataset | None]:
 
 
 def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | None) -> Figure:
-    """Test error against the number of labels: the paper's, and every feature of `mnist-labels`.
+    """The paper's errors and every feature of `mnist-labels`, coded at the precisions that were chosen.
 
-    ``chosen`` : at the precisions chosen for coding; ``trained`` : at those that training left, the sample alone
+    ``trained`` : coded at those that training left, the sample alone
     """
-    figure, axes, ends = _learning_curve(paper)
-    for kind, words in LABELLED.items():
-        colour = style.method_colour(kind)
-        end = draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=style.COLOURS[colour])
-        ends[words.replace(", ", ",\n")] = *end, colour
+    lines = [(chosen.error.sel(feature_kind=kind), words.replace(", ", ",\n"), {}) for kind, words in LABELLED.items()]
     if trained is not None:
         before = trained.error.sel(feature_kind="ml_sample")
-        end = draw_subsets(axes, before, color=style.COLOURS["red"], fmt="--o")
-        ends["ML sample,\ntraining's precisions"] = *end, "red"
-    return _finish_curve(figure, axes, ends)
+        lines.append((before, "ML sample,\ntraining's precisions", {"fmt": "--o"}))
+    return draw_curves(paper, lines)
 
 
 def labels_table(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | None) -> pd.DataFrame:
@@ -250,10 +241,7 @@ def labels_table(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | 
 
 
 def against_pixels(record: xr.Dataset) -> pd.DataFrame:
-    """The first subset of every number of labels: test digits that only one feature, only pixels get right, and p.
-
-    p is McNemar's exact one.
-    """
+    """The first subset of every number of labels: digits that only the sample, only pixels get right; McNemar's p."""
     right, rows = record.predicted == record.label, {}
     for size in record["size"].values:
         one, pixels = (right.sel(size=size, feature_kind=name).values for name in ("ml_sample", "raw pixels"))
@@ -265,36 +253,10 @@ def against_pixels(record: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("labels")
 
 
-def _draw_runs(axes: Axes, runs: Sequence[xr.Dataset], kind: str, **looks) -> tuple[float, float]:
-    """A dot for each run that has this kind of feature; return the last."""
-    points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind)))
-                    for one in runs if kind in one.feature_kind)
-    axes.plot(*np.transpose(points), "o", **looks)
-    return points[-1]
-
-
-def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes, dict]:
-    figure, axes = style.new_figure(height=3.8)
-    row = paper[paper.ours].sort_values("n_train")
-    axes.plot(row.n_train, row.error, "k-s", markersize=4)
-    return figure, axes, {"paper, refined": (row.n_train.iloc[-1], row.error.iloc[-1], "black")}
-
-
-def _finish_curve(figure: Figure, axes: Axes, ends: dict) -> Figure:
-    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
-    style.write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
-    style.write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))
-    style.label_ends(axes, ends)
-    return style.finish(figure)
-
-
-# ---------------------------------------------------------------------------------------- best use, and what it costs
-
-
 def show_one_step(best: xr.Dataset, digits: np.ndarray) -> Figure:
-    """The fourth of some digits (digit, row, col) and the same a pixel further right: maps of features for six atoms.
+    """The fourth digit (digit, row, col) and the same a pixel further right: maps of features for six atoms.
 
-    Above the rows, how alike the two are, on average over all digits: as pixels, and in all features.
+    Above the rows, how alike the two are, over all digits: as pixels, and in all features.
     """
     pairs = np.stack([digits, np.roll(digits, 1, axis=2)], axis=1)
     both = pairs.reshape(-1, 1, *digits.shape[1:])
@@ -308,8 +270,7 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray) -> Figure:
         style.draw_picture(panel, atom, ends=(-np.abs(atom).max(), np.abs(atom).max()))
     for row, pixels, found in zip(panels[1:], pairs[3], maps[:, shown], strict=True):
         style.draw_picture(row[0], pixels, ends=(-pixels.max(), pixels.max()))
-        for panel, one in zip(row[1:], found, strict=True):
-            style.draw_picture(panel, one, ends=(0, maps[:, shown].max()))
+        style.draw_row(row[1:], found, ends=(0, maps[:, shown].max()))
     alike = [np.mean([np.corrcoef(*pair)[0, 1] for pair in both.reshape(len(digits), 2, -1)])
              for both in (pairs, features)]
     words = "correlation after the shift: {:.2f} of pixels, {:.2f} of features"
@@ -327,14 +288,13 @@ def show_readings(record: xr.Dataset) -> Figure:
     record = record.isel(reading=~record.reading.isin(TABLE_ONLY))
     record = record.sortby(record.error.sel(stage=STAGES[1]).mean("subset"))
     mean, half = mean_and_interval(record.error, "subset")
-    names, colours = reading_words(record), {}
+    names = reading_words(record)
     figure, axes = style.new_figure(height=0.31 * len(names) + 1.1)
     style.show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(names) - 0.4)
     for (place, name), (number, stage) in product(enumerate(names), enumerate(STAGES)):
-        colours[name] = style.method_colour(name)
         one, bar = (values.sel(stage=stage).isel(reading=place) for values in (mean, half))
         axes.errorbar(one, place + 0.12 * (1 - 2 * number), xerr=bar.fillna(0), fmt="o", markersize=5, capsize=2,
-                      color=style.COLOURS[colours[name]], markerfacecolor=None if number else "white")
+                      color=style.COLOURS[style.method_colour(name)], markerfacecolor=None if number else "white")
     style.name_rows(axes, names, "test error, %")
     style.explain_faces(figure, *STAGES)
     return style.finish(figure)
@@ -370,35 +330,30 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
     Medians over the atoms of each subset. Found again: mean correlation of such an atom with its partner among those of
     another subset, after a shift of up to two pixels; an atom without a partner counts as 0.
     """
-    columns = {}
+    columns, often = {}, record.uses >= record.uses.mean(ATOM)
+    shares = 100 * record.stroke_share.where(often).median(ATOM)
     for stage in record.stage.values:
-        one = record.sel(stage=stage)
-        often = [one.uses.values[n] >= one.uses.values[n].mean() for n in range(one.sizes["subset"])]
-        atoms = [one.projected_atoms.values[n][some].astype(float) for n, some in enumerate(often)]
-        shares = [100 * np.median(one.stroke_share.values[n][some]) for n, some in enumerate(often)]
+        chosen = often.sel(stage=stage).values
+        every = record.projected_atoms.sel(stage=stage).values.astype(float)
+        atoms = [one[some] for one, some in zip(every, chosen, strict=True)]
         fine = [100 * np.median(high_frequency_share(part)) for part in atoms]
-        pairs = permutations(range(len(atoms)), 2)
-        again = [np.abs(match_atoms(atoms[a], atoms[b]).correlation).mean().item() for a, b in pairs]
+        again = [np.abs(match_atoms(a, b).correlation).mean().item() for a, b in permutations(atoms, 2)]
         columns[stage] = {
-            "atoms used at least as often as the average": f"{np.mean([some.sum() for some in often]):.0f}",
-            "energy in the largest stroke, %": ", ".join(f"{share:.0f}" for share in shares),
+            "atoms used at least as often as the average": f"{chosen.sum(axis=1).mean():.0f}",
+            "energy in the largest stroke, %": ", ".join(f"{share:.0f}" for share in shares.sel(stage=stage).values),
             "energy above half Nyquist, %": ", ".join(f"{share:.0f}" for share in fine),
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
         }
     return pd.DataFrame(columns)
 
 
-# ------------------------------------------------------------------- interpolation, generated digits, layer by layer
-
-
 def show_filled(
     found: xr.Dataset, hiding: str, methods: Sequence[str], digits: int = 8, word: str = "digit",
     ends: tuple[float, float] = (1, 0),
 ) -> Figure:
-    """Test images side by side: as seen, as each method fills them in, and whole. Seen pixels are put back.
+    """Test images as seen (hidden pixels light blue), as each method fills them in, and whole.
 
-    Hidden pixels of the first row are light blue. ``ends``: pixels that are shown black and white; ``word``: what the
-    images show.
+    ``ends``: pixels that are shown black and white; ``word``: what the images show
     """
     one = found.sel(hiding=hiding)
     mask, truth = one.mask.values[:digits].astype(bool), found.truth.values[:digits]
@@ -417,10 +372,7 @@ def show_filled(
 
 
 def filled_table(found: xr.Dataset) -> pd.DataFrame:
-    """Mean squared error on hidden pixels, with its 95 % interval, by method and by what was hidden.
-
-    Beside it, where the experiment has a classifier, the share in % of filled-in images that it gets wrong.
-    """
+    """Squared error on hidden pixels, with its 95 % interval, and where it was measured the classifier's error in %."""
     quantities = {"squared error": (found.hidden_error, 4, IMAGE)}
     quantities |= {"classified wrongly, %": (found.wrong, 1)} if "wrong" in found else {}
     return style.table("way", style.at_each("hiding", quantities)).rename_axis(["hidden", ""], axis=1)
@@ -434,10 +386,7 @@ def with_large_atoms(found: xr.Dataset, large: xr.Dataset, ways: Sequence[str]) 
 
 
 def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """One method's squared error over another's, and Student's t of their difference, image by image.
-
-    Differences below zero are in favour of the first.
-    """
+    """One method's squared error over another's, and t of their difference image by image; below 0, the first wins."""
     errors = found.hidden_error.astype(float)
     one, other = (errors.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
     ratio, t = one.mean(IMAGE) / other.mean(IMAGE), t_statistic(one - other, IMAGE)
@@ -463,10 +412,9 @@ def show_drawn(pictures: np.ndarray) -> Figure:
 
 
 def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figure:
-    """Top atoms in the image plane as in the paper's Fig. 2a: average pooling, pretrained, refined, thresholded.
+    """Top atoms as in the paper's Fig. 2a: of `mnist-dictionary`, average pooling; before and after refinement.
 
     ``found`` : of `gdd_book.models.activations`; the atoms that draw most
-    ``average`` : record of `mnist-dictionary`; the atoms used most
     """
     pooled = average.most_used.sel(kind="average").transpose("shown", "plane", ...).values[:count].astype(float)
     order = np.argsort(-found.energy.values, axis=1, kind="stable")[:, :count]
@@ -522,10 +470,7 @@ def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Test error in % of one way less another's, over ``tested`` digits taken as independent, with 95 % intervals.
-
-    A row for each model and feature, a column for each pair of ways.
-    """
+    """Test error in % of one way less another's, a column for each pair; ``tested`` digits are independent."""
     one, other = (found.error.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
     half = np.hypot(share_interval(one, tested), share_interval(other, tested))
     text = xr.apply_ufunc(style.plus_minus_each, one - other, half, kwargs={"sign": "+"})
@@ -533,29 +478,19 @@ def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[s
     return layerwise_table(xr.Dataset({"error": text})).set_axis(names).T
 
 
-# --------------------------------------------------------------------------------------- atoms that are seldom used
-
-
 def left_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Atoms that are left at the end of `mnist-atoms`: a row for each number of digits, layer and start."""
-    return _by_start(found, lambda one, layer: one[f"atoms_{layer}"].isel({DRAW: -1}), write="{:.0f}".format)
+    return _by_start(found, "{:.0f}", lambda one, layer: one[f"atoms_{layer}"].isel({DRAW: -1}))
 
 
 def fit_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """What is left of a value of the layer's input, as root mean square, and coefficients active on a digit.
-
-    The first in the last sweep, the second in the kept sample; rows and columns of `left_table`.
-    """
-    def left(one: xr.Dataset, layer: int) -> xr.DataArray:
-        return one[f"residual_{layer}"].isel({DRAW: -1})
-
-    def active(one: xr.Dataset, layer: int) -> xr.DataArray:
-        return prod(MNIST.shapes()[layer - 1].grid) * one[f"uses_{layer}"].sum(f"rank_{layer}")
-
-    return _by_start(found, left, active, write="{:.3f}, {:.0f} active".format)
+    """Residual of the layer's input in the last sweep, root mean square, and active coefficients of the kept sample."""
+    return _by_start(
+        found, "{:.3f}, {:.0f} active", lambda one, layer: one[f"residual_{layer}"].isel({DRAW: -1}),
+        lambda one, layer: prod(MNIST.shapes()[layer - 1].grid) * one[f"uses_{layer}"].sum(f"rank_{layer}"))
 
 
-def _by_start(found: Sequence[xr.Dataset], *values: Callable, write: Callable[..., str]) -> pd.DataFrame:
+def _by_start(found: Sequence[xr.Dataset], words: str, *values: Callable) -> pd.DataFrame:
     """Values of both layers' chains, the first seed, as text; a column for each share."""
     rows = {}
     for record, layer in product(found, (1, 2)):
@@ -563,7 +498,7 @@ def _by_start(found: Sequence[xr.Dataset], *values: Callable, write: Callable[..
         for start in record[f"start_{layer}"].values:
             cells = zip(*(one.sel({f"start_{layer}": start}).values for one in of_layer), strict=True)
             place = f"{settings(record)['n_train']:,}", layer, start
-            rows[place] = dict(zip(record.share.values, (write(*cell) for cell in cells), strict=True))
+            rows[place] = dict(zip(record.share.values, (words.format(*cell) for cell in cells), strict=True))
     left = pd.DataFrame.from_dict(rows, "index").sort_index(axis=1).fillna("not run")
     left = left.rename_axis(["digits", "layer", "atoms at first"])
     return left.rename(columns="{:g} of the mean".format).rename_axis("dropped below", axis=1)
@@ -601,16 +536,11 @@ def show_uses(record: xr.Dataset) -> Figure:
 
 
 def pooling_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Error, in %, of sample and mean, and active coefficients of a digit, by kind of pooling at equal precisions.
-
-    Means over the subsets, each in a record of its own.
-    """
-    record = xr.concat([one[["error", "active"]] for one in found], "subset").mean("subset").transpose(..., "pooling")
+    """Error, in %, of sample and mean, and active coefficients of a digit, by kind of pooling at equal precisions."""
+    record = xr.concat([one[["error", "active"]] for one in found], "subset").mean("subset")
+    rows = [f"{noise:g}, {ratio:g}" for noise, ratio in product(record.noise.values, record.ratio.values)]
     named = {"sample": record.error.sel(feature_kind="ml_sample"), "mean": record.error.sel(feature_kind="mean"),
              "active": record.active}
-    rows = [f"{noise:g}, {ratio:g}" for noise, ratio in product(record.noise.values, record.ratio.values)]
-    columns = {
-        (name, kind): [f"{value:.1f}" for value in values.sel(pooling=kind).values.ravel()]
-        for name, values in named.items() for kind in record.pooling.values
-    }
-    return pd.DataFrame(columns, index=pd.Index(rows, name="γe, ρ"))
+    columns = {(name, kind): (values.sel(pooling=kind), 1)
+               for name, values in named.items() for kind in record.pooling.values}
+    return style.table(("noise", "ratio"), columns).set_axis(pd.Index(rows, name="γe, ρ"))

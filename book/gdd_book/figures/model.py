@@ -1,7 +1,5 @@
 """Figures and tables of the chapters on the model: atoms and pictures, numbers of parameters, misprints, refinement."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, prod
 
@@ -29,8 +27,6 @@ from gdd_book.figures.slider import slider
 SHARE = 0.95  # of the mass, inside a contour
 ACTIVE, NONE = "\N{BLACK CIRCLE}", "\N{MIDDLE DOT}"
 
-# ---------------------------------------------------------------------------------------------- atoms and pictures
-
 
 def draw_atoms(panel: Axes, atoms: np.ndarray, columns: int, title: str = "", percentile: float = 100):
     """Atoms in a panel, zero mid grey, black and white at the largest magnitude of each."""
@@ -41,44 +37,35 @@ def draw_atoms(panel: Axes, atoms: np.ndarray, columns: int, title: str = "", pe
 def block_choice(image: np.ndarray, atom: np.ndarray, pool: tuple[int, int], precisions: np.ndarray) -> HTML:
     """Slider over noise precisions: what the block of strongest response chooses, taken alone, under a flat prior.
 
-    Parameters
-    ----------
-    image : (row, col)
-    atom : (atom_row, atom_col)
+    ``image`` (row, col); ``atom`` (atom_row, atom_col)
     """
     windows = sliding_window_view(image, atom.shape)
     response = np.abs((windows * atom).sum(axis=(2, 3)))
     strongest = np.unravel_index(response.argmax(), response.shape)
     row, col = (int(at) // side * side for at, side in zip(strongest, pool, strict=True))
     inside = windows[row : row + pool[0], col : col + pool[1]].reshape(-1, 1, *atom.shape)
-    frames, outcomes = [], [*map(str, range(len(inside))), "none"]
-    for gamma_e in precisions:
+    outcomes = [*map(str, range(len(inside))), "none"]
+    high, wide = (side + more - 1 for side, more in zip(atom.shape, pool, strict=True))
+
+    def frame(gamma_e: float) -> tuple[str, Figure]:
         choice = block_given_rest(inside, np.full(inside.shape, gamma_e), atom[None], np.zeros(len(outcomes)), 1.0)
         figure, (left, right) = style.new_figure(1, 2, height=2.2, width_ratios=(1, 1.8))
         style.draw_picture(left, image, ends=(image.min(), image.max()), colours="gray_r")
-        high, wide = (side + more - 1 for side, more in zip(atom.shape, pool, strict=True))
         left.add_patch(Rectangle((col - 0.5, row - 0.5), wide, high, fill=False, edgecolor=style.COLOURS["red"]))
         colours = [style.COLOURS["blue"]] * len(inside) + [style.COLOURS["grey"]]
         right.bar(outcomes, np.exp(choice.log_probability), color=colours)
         right.set(ylim=(0, 1), xlabel="position in the block", ylabel="probability")
-        words = f"noise s.d. {gamma_e**-0.5:.2g} (precision {gamma_e:.3g})"
-        frames.append((words, style.finish(figure)))
-    return slider(frames, "probability of each position of a block as the noise gets smaller", len(frames) // 2)
+        return f"noise s.d. {gamma_e**-0.5:.2g} (precision {gamma_e:.3g})", figure
+
+    says = "probability of each position of a block as the noise gets smaller"
+    return slider(map(frame, precisions), says, len(precisions) // 2)
 
 
 def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None) -> Figure:
-    """All atoms in one grid, each over its own largest magnitude; zero is mid grey.
+    """All atoms (atom, plane, atom_row, atom_col) in one grid, each over its own largest magnitude; zero is mid grey.
 
-    Parameters
-    ----------
-    dictionary : (atom, plane, atom_row, atom_col)     of one plane, or three (red, green, blue)
-    columns : atoms in a row; by default about twice as many as rows
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Fig. 2a, 3, 4 and 5 show dictionaries in this way.
-    Departs: the paper does not say how it scaled them; here the scale is written beside the grid.
-    Checked: tests/test_figures.py.
+    ``columns`` : atoms in a row; by default about twice as many as rows. The paper (Fig. 2a, 3, 4 and 5) does not say
+    how it scaled them; here the scale is written beside the grid.
     """
     atoms = np.asarray(dictionary, float)
     count, _, height, width = atoms.shape
@@ -96,13 +83,9 @@ def show_grids(grids: Sequence[tuple], panels: int, room: float, names: Sequence
                percentile: float = 100) -> Figure:
     """Atoms in grids, a panel for each: the one helper of all figures that show dictionaries.
 
-    Parameters
-    ----------
-    grids : (title, atoms, atoms in a row) each
-    panels : in a row
-    room : inches above the grids of a row, for titles
-    names : of the rows of panels, on the left, where ``beside`` inches are left for them
-    percentile : of an atom's magnitudes at which black and white begin
+    ``grids`` : (title, atoms, atoms in a row) each; ``panels`` : in a row; ``room`` : inches above the grids of a row;
+    ``names`` : of the rows of panels, for which ``beside`` inches are left; ``percentile`` : of an atom's magnitudes at
+    which black and white begin
     """
     rows = [grids[first : first + panels] for first in range(0, len(grids), panels)]
     tall = [max(ceil(len(atoms) / across) / across for _, atoms, across in row) for row in rows]
@@ -136,20 +119,17 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
 
 def show_one_atom(found: xr.Dataset) -> HTML:
     """Slider over images that use one top atom, of `gdd_book.models.one_atom`."""
-    frames, titles = [], ("image", "own positions", "projected", "one of layer 1")
-    for number in range(found.sizes[IMAGE]):
-        one = found.isel(image=number)
-        figure, axes = style.new_panels(1, 4, 1.6)
-        for panel, title, name in zip(axes[0], titles, ("picture", "own", "projected", "part"), strict=True):
+    def frame(number: int) -> tuple[str, Figure]:
+        one, (figure, axes) = found.isel(image=number), style.new_panels(1, 4, 1.6)
+        titles = {"picture": "image", "own": "own positions", "projected": "projected", "part": "one of layer 1"}
+        for panel, (name, title) in zip(axes[0], titles.items(), strict=True):
             largest = float(np.abs(one[name]).max()) or 1
             style.draw_picture(panel, one[name].values, title, (-largest, largest), smaller=2)
-        words = (f"image {number + 1}: of the piece the projected atom explains {float(one.share_of_projected):.0%},"
-                 f" one atom of layer 1 {float(one.share_of_part):.0%}")
-        frames.append((words, style.finish(figure)))
-    return slider(frames, "one top atom in images that use it: at their positions, projected, and a layer-1 atom")
+        return (f"image {number + 1}: of the piece the projected atom explains {float(one.share_of_projected):.0%},"
+                f" one atom of layer 1 {float(one.share_of_part):.0%}"), figure
 
-
-# ------------------------------------------------------------------------------------------- numbers of parameters
+    says = "one top atom in images that use it: at their positions, projected, and a layer-1 atom"
+    return slider(map(frame, range(found.sizes[IMAGE])), says)
 
 
 def printed_counts(model: ModelSpec, images: int) -> pd.DataFrame:
@@ -158,8 +138,7 @@ def printed_counts(model: ModelSpec, images: int) -> pd.DataFrame:
     Weights, positions, gamma_w and theta all have one number for each element of each map; gamma_e has one for each
     image, gamma_d one for each atom and plane.
 
-    Source: Pu, Yuan & Carin 2015, supplement, tables of parameter numbers.
-    Checked: tests/test_counts.py (equal to the printed tables, MNIST and Caltech 101).
+    Source: Pu, Yuan & Carin 2015, supplement, tables of parameter numbers. Checked: tests/test_counts.py.
     """
     images, rows = check_whole("images", images, 1), []
     for number, shape in enumerate(model.shapes(), 1):
@@ -173,13 +152,10 @@ def printed_counts(model: ModelSpec, images: int) -> pd.DataFrame:
 def kept_counts(model: ModelSpec, images: int) -> pd.DataFrame:
     """Factors of every parameter, as this package defines it; the columns are those of `printed_counts`.
 
-    W and Z have one number for each block (weight and place of its one active position). Each precision has the axes
-    that its spec gives it. theta has B + 1 entries for each image, atom and shape of block; the row gives their sum
-    over shapes. In an elementwise layer it is one probability for each element. Chains integrate both out.
+    W and Z have one number for each block (weight and place of its one active position), precisions the axes of their
+    spec, theta B + 1 entries for each image, atom and shape of block. Chains integrate weights and theta out.
 
-    Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2.
-    Departs: theta has B + 1 entries (P12), gamma_w is one per layer (P7).
-    Checked: tests/test_counts.py (ragged blocks included).
+    Departs: theta has B + 1 entries (P12), gamma_w is one per layer (P7). Checked: tests/test_counts.py.
     """
     images, rows = check_whole("images", images, 1), []
     for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1):
@@ -205,47 +181,33 @@ def product(factors: Sequence[int]) -> str:
 def _theta(layer: LayerSpec, shape: LayerShape, images: int) -> tuple[int, ...]:
     if layer.elementwise:
         return (shape.atoms, *shape.map_size, images)
-    rows, cols = (
-        {size} if n % size == 0 else {size, n % size} if n > size else {n}
-        for n, size in zip(shape.map_size, shape.block, strict=True)
-    )
+    rows, cols = ({size} if n % size == 0 else {size, n % size} if n > size else {n}
+                  for n, size in zip(shape.map_size, shape.block, strict=True))
     return (shape.atoms, sum(row * col + 1 for row in rows for col in cols), images)
 
 
 def _counts(layer: int, **parameters: tuple[int, ...]) -> list[dict]:
-    return [
-        {"layer": layer, "parameter": name, "factors": factors, "count": prod(factors)}
-        for name, factors in parameters.items()
-    ]
-
-
-# ------------------------------------------------------------------------ the printed conditionals beside the right
+    return [{"layer": layer, "parameter": name, "factors": factors, "count": prod(factors)}
+            for name, factors in parameters.items()]
 
 
 def show_outcomes(space: np.ndarray, shares: Mapping[str, np.ndarray], positions: int) -> Figure:
     """Probability of every z of a one-row map: black the exact posterior, a colour for each sampler.
 
-    Parameters
-    ----------
-    space : (outcome, ..., block) of int, EMPTY for none
-    shares : name -> (outcome,); the first is the exact posterior
-    positions : of a block
+    ``space`` (outcome, ..., block) of int, EMPTY for none; ``shares`` : name -> (outcome,), the exact posterior first;
+    ``positions`` : of a block
     """
     figure, axes = style.new_figure(height=3.4)
     width = 0.84 / len(shares)
     colours = [style.COLOURS[name] for name in ("black", "blue", "orange", "red", "purple")]
     for number, ((name, share), colour) in enumerate(zip(shares.items(), colours, strict=False)):
         axes.bar(np.arange(len(space)) - 0.42 + (number + 0.5) * width, share, width, color=colour, label=name)
-    words = [_as_dots(z, positions) for z in space.reshape(len(space), -1)]
+    words = ["\n".join(" ".join(ACTIVE if m == i else NONE for i in range(positions)) for m in z)
+             for z in space.reshape(len(space), -1)]  # a full dot at the active position of each block
     axes.set_xticks(range(len(space)), words, fontsize=style.FONT - 2)
     axes.set(ylabel="probability", xlabel="positions of the two blocks, active where the dot is full")
     style.legend_outside(figure, "upper left", smaller=2)
     return style.finish(figure)
-
-
-def _as_dots(z: np.ndarray, positions: int) -> str:
-    """One outcome as text, a line for each block: a full dot at its active position, small dots elsewhere."""
-    return "\n".join(" ".join(ACTIVE if m == i else NONE for i in range(positions)) for m in z)
 
 
 def show_contours(right: Gaussian, printed: Gaussian, truth: np.ndarray) -> Figure:
@@ -268,12 +230,9 @@ def contour(choice: Gaussian) -> np.ndarray:
 
 
 def show_precisions(panels: Mapping[str, Mapping[str, Gamma]], truths: Mapping[str, float]) -> Figure:
-    """Densities of precisions over their logarithm, each scaled to its own peak; a dotted line at the true value.
+    """Densities of precisions over their logarithm, each over its own peak; a dotted line at the true value.
 
-    Parameters
-    ----------
-    panels : title -> (name -> Gamma of one number); the first name of a panel is the right one
-    truths : title -> the value that made the data
+    ``panels`` : title -> (name -> Gamma of one number), the right one first; ``truths`` : title -> what made the data
     """
     figure, axes = style.new_figure(len(panels), 1, height=2.1 * len(panels), squeeze=False)
     for panel, (title, choices) in zip(axes[:, 0], panels.items(), strict=True):
@@ -289,9 +248,6 @@ def show_precisions(panels: Mapping[str, Mapping[str, Gamma]], truths: Mapping[s
         panel.set_ylabel("density / peak", fontsize=style.FONT - 1)
         panel.legend(fontsize=style.FONT - 2, loc="upper left", frameon=False)
     return style.finish(figure)
-
-
-# ------------------------------------------------------------------------------------------------------ refinement
 
 
 def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
@@ -314,17 +270,16 @@ def show_bottom(stages: xr.DataArray) -> Figure:
     """Layer 1's atoms of `bottom_stages`, every panel on one grey scale, so that an atom that vanished is grey."""
     count = stages.sizes["kind"]
     figure, axes = style.new_panels(1, count, style.FULL / count * ceil(stages.sizes[ATOM] / 4) / 4 + 0.5)
-    for panel, kind in zip(axes.flat, stages.kind.values, strict=True):
-        atoms = stages.sel(kind=kind).transpose(ATOM, PLANE, ...).values.astype(float)
-        panel.set_title(kind.replace(", ", ",\n"), fontsize=style.FONT - 3)
+    for panel, one in zip(axes.flat, stages, strict=True):
+        atoms = one.transpose(ATOM, PLANE, ...).values.astype(float)
+        panel.set_title(one.kind.item().replace(", ", ",\n"), fontsize=style.FONT - 3)
         draw_mosaic(panel, atoms / np.abs(atoms).max(), 4)
     return style.finish(figure)
 
 
 def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) -> pd.DataFrame:
     """Norms of layer 1's atoms, and how well projected atoms speak for the layers, by kind of `bottom_stages`."""
-    norms = np.sqrt((stages**2).sum(DICTIONARY[1:]))
-    kept, own = held.isel(model=slice(2)), learned.isel(subset=0)
+    norms, kept, own = np.sqrt((stages**2).sum(DICTIONARY[1:])), held.isel(model=slice(2)), learned.isel(subset=0)
     error = np.concatenate([kept.projection_error.mean(IMAGE), own.projection_error])
     winning = np.concatenate([kept.winning_share, own.winning_share])
     return style.table("kind", {
@@ -363,10 +318,7 @@ def show_health(found: xr.Dataset) -> Figure:
 
 
 def health_table(found: xr.Dataset) -> pd.DataFrame:
-    """Each refinement at its first sweep and in the mean of the last tenth up to a sweep, as "first, last".
-
-    Up to the last sweep of each; the longer one also up to the last sweep of the shorter.
-    """
+    """Each refinement, "first, last": first sweep, and mean of the last tenth up to its last sweep and the other's."""
     columns, lengths = {}, found.residual.notnull().sum("refine_draw")
     for noise, length in zip(found.noise.values, lengths.values, strict=True):
         one = found.sel(noise=noise)
@@ -401,16 +353,15 @@ def show_starts(found: xr.Dataset) -> Figure:
         for (colour, dash), start in zip(style.LINES, found.start.values, strict=False):
             for number, values in enumerate(found[name].sel(start=start).values):
                 style.draw_chain(panel, values, colour, dash, f"start: {start}" if number == 0 else "")
-    axes[0].set_ylim(*_without_start(axes[0]))
+    shown = np.concatenate([line.get_ydata() for line in axes[0].lines if len(line.get_ydata()) > 2])
+    low, high = np.nanquantile(shown, 0.1), np.nanmax(shown)  # the first sweeps would flatten the rest
+    axes[0].set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
     axes[0].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)
     return _finish_chains(figure, labels.values())
 
 
 def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
-    """Last quarter of every chain of `mnist-starts`, mean over seeds with its 95 % interval.
-
-    The last rows have the differences to the usual start; chains of one seed share their digits.
-    """
+    """Last quarter of every chain of `mnist-starts`, mean over seeds with its interval; then less the usual start's."""
     last = found.isel({DRAW: slice(-(found.sizes[DRAW] // 4), None)}).mean(DRAW)
     less = (last - last.sel(start=usual)).drop_sel(start=usual)
     less = less.assign_coords(start=[f"{name}, less {usual}" for name in less.start.values])
@@ -443,17 +394,6 @@ def _finish_chains(figure: Figure, labels: Iterable[str]) -> Figure:
     return style.finish(figure)
 
 
-def _without_start(panel: Axes) -> tuple[float, float]:
-    """Limits that show nine tenths of what the lines hold: the first sweeps would flatten the rest."""
-    values = np.concatenate([line.get_ydata() for line in panel.lines if len(line.get_ydata()) > 2])
-    low, high = np.nanquantile(values, 0.1), np.nanmax(values)
-    room = 0.15 * (high - low)
-    return low - room, high + room
-
-
-# ---------------------------------------------------------------------------------------- a picture, up and down
-
-
 def pieces_of(
     atoms: np.ndarray, code: np.ndarray, stride: tuple[int, int], size: tuple[int, int], count: int | None = None
 ) -> np.ndarray:
@@ -466,10 +406,10 @@ def pieces_of(
 
 
 def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> Figure:
-    """One image on its way up through all layers and down again, a row for each stage.
+    """One image (the first, of ``label`` if given) on its way up through all layers and down again, a row a stage.
 
     Down by projected atoms, piece by piece and all together; last, each layer's values at the image's own positions.
-    ``found`` : of `gdd_book.models.activations`; the first example is shown, of ``label`` if given
+    ``found`` : of `gdd_book.models.activations`
     """
     one = found.isel({IMAGE: 0 if label is None else int((found[LABEL].values == label).argmax())})
     top = max(int(name.removeprefix("map_")) for name in found if name.startswith("map_"))

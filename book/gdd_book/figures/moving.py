@@ -1,7 +1,5 @@
 """The four pictures that move: noise, refinement, the published algorithm, explaining away."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,15 +20,16 @@ def over_noise(record: xr.Dataset) -> HTML:
     """Slider over the noise of `mnist-depth`: the most-used top atoms, and where the noise is on the error curves."""
     error = at_its_own(record.hidden_error).mean(("subset", "hidden_image"))
     share = 100 * record.explained.sel(parts=1).where(used(record)).median(ATOM).mean("subset")
-    frames = []
-    for noise in record.noise.values[::-1]:
+
+    def frame(noise: float) -> tuple[str, Figure]:
         atoms = record.most_used.isel(subset=0).sel(noise=noise).transpose("shown", PLANE, ...)
         words = (f"noise standard deviation {noise**-0.5:.2f} (precision {noise:g}); squared error on a hidden half"
                  f" {float(error.sel(hiding=HALF, noise=noise)):.3f}")
-        frames.append((words, _draw_noise(atoms, error, share, noise)))
-    first = int(np.flatnonzero(record.noise.values[::-1] == chosen(record))[0])
-    return slider(frames, "most-used top atoms and three curves over the noise standard deviation, a dot at the atoms'",
-                  first)
+        return words, _draw_noise(atoms, error, share, noise)
+
+    noises = record.noise.values[::-1].tolist()
+    says = "most-used top atoms and three curves over the noise standard deviation, a dot at the atoms'"
+    return slider(map(frame, noises), says, noises.index(chosen(record)))
 
 
 def _draw_noise(atoms: xr.DataArray, error: xr.DataArray, share: xr.DataArray, noise: float) -> Figure:
@@ -54,47 +53,35 @@ def _draw_noise(atoms: xr.DataArray, error: xr.DataArray, share: xr.DataArray, n
     above.set_title("squared error, hidden pixels", fontsize=style.FONT - 2)
     below.set(ylim=(0, 100), xlabel="noise standard deviation")
     below.set_title("energy in one atom of layer 1, %", fontsize=style.FONT - 2)
-    return style.finish(figure)
+    return figure
 
 
 def emerging(atoms: Mapping[int, xr.DataArray], columns: int = 6) -> HTML:
     """Slider over the sweeps of a refinement: projected top atoms after each of these numbers of sweeps."""
     frames = []
     for sweeps, one in atoms.items():
-        rows = -(-one.sizes[ATOM] // columns)
-        figure, axes = style.new_figure(height=style.FULL * rows / columns)
+        figure, axes = style.new_figure(height=style.FULL * -(-one.sizes[ATOM] // columns) / columns)
         draw_atoms(axes, one.transpose(ATOM, PLANE, ...).values, columns)
-        words = f"refinement, sweep {sweeps}" if sweeps else "after pretraining"
-        frames.append((words, style.finish(figure)))
+        frames.append((f"refinement, sweep {sweeps}" if sweeps else "after pretraining", figure))
     return slider(frames, "top atoms in the image plane after more and more sweeps of refinement", len(frames) - 1)
 
 
 def diverging(images: np.ndarray, found: xr.Dataset) -> HTML:
-    """Slider over the sweeps of chains: what each leaves of some images, and its residual.
+    """Slider over the sweeps of chains: what each leaves of some images (image, row, col), and its residual.
 
-    Parameters
-    ----------
-    images : (image, row, col)
-    found : of `gdd_book.experiments.studies.printed.left_over`
+    ``found`` : of `gdd_book.experiments.studies.printed.left_over`
     """
-    frames, across = [], len(images)
+    frames, names = [], found.reading.values
     for sweep in found.sweep.values:
         one = found.sel(sweep=sweep)
-        figure, axes = style.new_panels(1 + one.sizes["reading"], across, style.FULL / (across + 1.6) * 4.2)
-        rows = [("digits", images), *zip(one.reading.values, one.left.values, strict=True)]
-        for row, (name, pictures) in zip(axes, rows, strict=True):
-            for panel, picture in zip(row, pictures, strict=True):
-                style.draw_picture(panel, picture, ends=(-1, 1))
-            row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=style.FONT - 1)
-        sizes = [f"{name} {_size(float(norm))}" for name, norm in zip(found.reading.values, one.residual, strict=True)]
-        frames.append((f"sweep {sweep}; residual over images: {', '.join(sizes)}", style.finish(figure)))
+        rows = {"digits": images} | dict(zip(names, one.left.values, strict=True))
+        sizes = []
+        for name, norm in zip(names, one.residual.values, strict=True):  # which may be of any size
+            large = f"10 to the {np.log10(norm):.0f}" if np.isfinite(norm) else "beyond all numbers"
+            sizes.append(f"{name} {f'{norm:.2g}' if norm < 100 else f'{norm:,.0f}' if norm < 1e6 else large}")
+        figure = style.show_rows(rows, style.FULL / (len(images) + 1.6) * 4.2)
+        frames.append((f"sweep {sweep}; residual over images: {', '.join(sizes)}", figure))
     return slider(frames, "some digits and what chains leave of them after more and more sweeps", len(frames) - 1)
-
-
-def _size(norm: float) -> str:
-    """A residual in words, as it may be of any size."""
-    large = f"10 to the {np.log10(norm):.0f}" if np.isfinite(norm) else "beyond all numbers"
-    return f"{norm:.2g}" if norm < 100 else f"{norm:,.0f}" if norm < 1e6 else large
 
 
 #: a tiny digit, and atoms placed in it
@@ -106,10 +93,7 @@ DEVIATION, GAMMA_W, ATOMS = 0.4, 1.0, 32
 
 
 def explaining_away() -> HTML:
-    """Switches of atoms placed in a tiny digit: sum, residual, every atom's probability of being on given the others.
-
-    Above, the digit, the sum and the residual; below, the atoms, in a frame if they are on.
-    """
+    """Switches of atoms in a tiny digit: sum, residual, each one's probability of being on given the others."""
     placed, frames = np.stack([_placed(*one) for one in PLACED.values()]), []
     for state in range(2 ** len(placed)):
         on = (state >> np.arange(len(placed)) & 1).astype(bool)

@@ -1,7 +1,5 @@
 """Figures and tables of `gdd.OneStepFeatures` beside simple features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The chapter on cost: records of `gdd bench` in, tables and figures out."""
 
-from __future__ import annotations
-
 import re
 from itertools import cycle
 

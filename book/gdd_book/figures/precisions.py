@@ -1,7 +1,5 @@
 """The paper's code by the precisions of noise and weights at test: its error, and what kind of a code it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -35,10 +33,7 @@ def together(found: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def chosen(record: xr.Dataset) -> pd.DataFrame:
-    """Cross-validation error in %, mean over subsets: at the chosen precisions, and at nearly training's.
-
-    Atoms refined at 2 were trained at a noise precision below all of the record.
-    """
+    """Cross-validation error in %, mean over subsets: at the chosen precisions, and at nearly training's."""
     errors, rows = record.cross_validation.sel(feature_kind=SAMPLE).mean("subset"), {}
     for atoms, (noise, ratio) in CHOSEN.items():
         own = errors.sel(atoms=atoms)

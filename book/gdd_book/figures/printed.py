@@ -1,7 +1,5 @@
 """The printed algorithm, run: where each of its readings ends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -11,10 +9,7 @@ from gdd_book.figures import style
 
 
 def show_divergence(record: xr.Dataset) -> Figure:
-    """Residual after each sweep of every reading of `printed-algorithm`, a line for each subset.
-
-    A cross where one ends too early.
-    """
+    """Residual by sweep of every reading of `printed-algorithm`, a line a subset; a cross where one ends too early."""
     figure, axes = style.new_figure(height=4.2)
     sweeps = np.arange(1, record.sizes["sweep"] + 1)
     for name, (colour, dash) in zip(record.reading.values, style.LINES, strict=False):

@@ -1,53 +1,29 @@
 """Pictures that change by hand, with a slider or with switches: all frames and words inside the page."""
 
-from __future__ import annotations
-
 import base64
 import html
 import io
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from IPython.display import HTML
 from matplotlib.figure import Figure
 from PIL import Image
 
+from gdd_book.figures.style import finish
+
 DPI = 110
 COLOURS = 64  # of a frame; the pictures are grey but for a few lines
-#: shows the frame that slider or switches stand for, and its words; without it the first frame stays, and no controls
-SCRIPT = """(box => {
-const frames = JSON.parse(box.querySelector('script').textContent), play = box.querySelector('button');
-const inputs = [...box.querySelectorAll('input')], [range] = inputs;
-let timer;
-const show = () => {
-  const at = play ? +range.value : inputs.reduce((sum, one, bit) => sum + (one.checked << bit), 0);
-  box.querySelector('img').src = 'data:image/png;base64,' + frames[at][0];
-  box.querySelector('output').value = frames[at][1];
-  if (play) range.setAttribute('aria-valuetext', frames[at][1]);
-  else box.querySelectorAll('span').forEach((name, bit) => { name.textContent = frames[at][2][bit]; });
-};
-const stop = () => { timer = clearInterval(timer); play.textContent = 'Play'; };
-box.addEventListener('input', () => { if (timer) stop(); show(); });
-if (play) play.onclick = () => {
-  if (timer) return stop();
-  play.textContent = 'Stop';
-  if (range.value == range.max) range.value = 0; else range.stepUp();
-  show();
-  timer = setInterval(() => { if (range.value == range.max) return stop(); range.stepUp(); show(); }, 800);
-};
-box.querySelector('.controls').hidden = false;
-})(document.currentScript.parentElement)"""
+SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8").partition("\n")[2].strip()
 
 
 def slider(frames: Iterable[tuple[str, Figure]], says: str, first: int = 0) -> HTML:
-    """Frames, each with its words, one shown at a time: by a slider, its arrow keys, or one after the other.
+    """Frames, figures and their words, one shown at a time: by a slider, its arrow keys, or one after the other.
 
-    Parameters
-    ----------
-    says : what the picture shows, for readers who cannot see it
-    first : number of the frame that is shown before anybody moves the slider, and in print
+    ``says`` : what the picture shows, for readers who cannot see it; ``first`` : frame shown at first, and in print
     """
-    shown = [(_encoded(figure), words) for words, figure in frames]
+    shown = [(_encoded(finish(figure)), words) for words, figure in frames]
     return _page(shown, says, first, (
         f'<input type="range" min="0" max="{len(shown) - 1}" value="{first}" autocomplete="off"'
         f' aria-label="{html.escape(says)}" aria-valuetext="{html.escape(shown[first][1])}">'
@@ -57,10 +33,7 @@ def slider(frames: Iterable[tuple[str, Figure]], says: str, first: int = 0) -> H
 def switches(frames: Iterable[tuple[str, Image.Image, Sequence[str]]], says: str, first: int = 0) -> HTML:
     """Frames, each with its words and what its switches are called, for every setting of some switches.
 
-    Parameters
-    ----------
-    frames : 2 ** switches; in the number of a frame the lowest bit is the first switch, 1 for on
-    says, first : see `slider`
+    ``frames`` : 2 ** switches; in the number of a frame the lowest bit is the first switch, 1 for on
     """
     shown = [(_small(picture), words, list(names)) for words, picture, names in frames]
     boxes = "".join(f'<label><input type="checkbox" autocomplete="off"{" checked" * (first >> bit & 1)}>'

@@ -1,7 +1,5 @@
 """What a code is worth, against the number of labels; how a digit is put together from its pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -18,13 +16,13 @@ from gdd_book.experiments.mnist import KINDS
 from gdd_book.experiments.studies.labels import DETECTORS, PIXELS, RIDGE
 from gdd_book.experiments.studies.mnist_features import COPIED
 from gdd_book.figures import style
-from gdd_book.figures.mnist import draw_subsets, subset_errors
+from gdd_book.figures.mnist import draw_curves, subset_errors
 from gdd_book.figures.model import draw_atoms, pieces_of
 from gdd_book.figures.slider import slider
 
 SAMPLE = KINDS[0]
 WHITENED = "whitened one-step features"
-#: lines of the learning curve from `mnist-labels`: coded at which precisions, kind of feature, its name, style of line
+#: lines of the learning curve from `mnist-labels`: coded at which precisions, kind of feature, name, style of line
 SAMPLES = (
     ("trained", SAMPLE, "paper's code at\ntraining's precisions", "--o"), ("chosen", PIXELS, "raw pixels", "-o"),
     ("chosen", SAMPLE, "paper's code at\nchosen precisions", "-o"),
@@ -37,30 +35,17 @@ LINES = (
 
 
 def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -> Figure:
-    """Test error against training digits, every line with its name beside it.
-
-    ``labelled`` : records of `mnist-labels`, ``trained`` at the precisions of training, ``chosen`` at those chosen
-    """
-    figure, axes = style.new_figure(height=3.4)
-    row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
-    axes.plot(row.n_train, row.error, "k-s", markersize=4)
-    ends = {"paper": (row.n_train.iloc[-1], row.error.iloc[-1], "black")}
+    """Test error against training digits: `mnist-labels` at the precisions of training and at chosen ones, the best."""
     best = subset_errors(best)
     lines = [(labelled[name].error.sel(feature_kind=kind), *line) for name, kind, *line in SAMPLES]
     lines += [(best.sel(feature_kind=kind), *line) for kind, *line in LINES]
-    for errors, words, form in lines:
-        colour = style.method_colour(errors.feature_kind.item())
-        ends[words] = *draw_subsets(axes, errors, fmt=form, color=style.COLOURS[colour]), colour
-    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
-    style.write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
-    style.write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
-    style.label_ends(axes, ends)
-    return style.finish(figure)
+    lines = [(errors, words, {"fmt": form}) for errors, words, form in lines]
+    return draw_curves(paper_values.table("mnist_error"), lines, height=3.4, ylim=(0.25, 40))
 
 
 def show_two_chains(record: xr.Dataset) -> Figure:
     """The same digit taken apart by two chains that differ in their random numbers only."""
-    figure, axes = style.new_figure(2, 7, height=2.1)
+    figure, axes = style.new_panels(2, 7, 2.1)
     for chain, row in enumerate(axes):
         _draw_pieces(row, *_example(record, 3, chain), f"chain {chain + 1}")
     return style.finish(figure)
@@ -92,23 +77,24 @@ def key_numbers(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) 
         "single-pass features of four first layers side by side, whitened": whitened,
         "the same, with a classifier trained on deformed copies too": copied,
     }
-    return pd.DataFrame({"test error, %": [f"{float(one):.1f}" if one is not printed else f"{one:g}"
-                                           for one in rows.values()]}, pd.Index(rows, name="1,000 labels of MNIST"))
+    words = [f"{one:g}" if one is printed else f"{float(one):.1f}" for one in rows.values()]
+    return pd.DataFrame({"test error, %": words}, pd.Index(rows, name="1,000 labels of MNIST"))
 
 
 def rebuilding(record: xr.Dataset) -> HTML:
     """Slider over the pieces of a digit, strongest first: the digit, the last piece, the sum so far, what is left."""
     whole, found = _example(record, 2)
-    frames = []
-    for count in range(len(found) + 1):
-        figure, axes = style.new_figure(1, 4, height=1.5)
+
+    def frame(count: int) -> tuple[str, Figure]:
+        figure, axes = style.new_panels(1, 4, 1.5)
         total = found[:count].sum(axis=0)
         last = found[count - 1] if count else np.zeros_like(whole)
-        named = (("a digit", whole), ("this piece", last), ("sum so far", total), ("what is left", whole - total))
-        for panel, (words, picture) in zip(axes, named, strict=True):
-            style.draw_picture(panel, picture, words)
-        frames.append((f"{count} of {len(found)} pieces", style.finish(figure)))
-    return slider(frames, "a digit put together from its pieces, one after the other", first=min(5, len(found)))
+        titles = ("a digit", "this piece", "sum so far", "what is left")
+        style.draw_row(axes[0], (whole, last, total, whole - total), titles=titles)
+        return f"{count} of {len(found)} pieces", figure
+
+    says = "a digit put together from its pieces, one after the other"
+    return slider(map(frame, range(len(found) + 1)), says, first=min(5, len(found)))
 
 
 def noises(
@@ -117,11 +103,8 @@ def noises(
 ) -> HTML:
     """Slider over noise levels: a digit's strongest pieces, and curves over the noise with a dot where it is.
 
-    Parameters
-    ----------
-    whole : (row, col)
-    codes : noise precision -> (atom, row, col), the digit's code
-    curves : a row for each noise precision: coefficients ``active``, what is ``left``, share ``in both`` chains in %
+    ``whole`` (row, col); ``codes`` : noise precision -> (atom, row, col); ``curves`` : a row for each noise precision,
+    coefficients ``active``, what is ``left``, share ``in both`` chains in %
     """
     frames = []
     for number, (gamma_e, code) in enumerate(codes.items()):
@@ -132,10 +115,7 @@ def noises(
 
 
 def _draw_noise(whole: np.ndarray, found: np.ndarray, curves: pd.DataFrame, number: int) -> Figure:
-    """A frame of `noises`: pieces of the digit above, the curves below, each with a dot at this number.
-
-    Dashed: the noise that the model expects to be left.
-    """
+    """A frame of `noises`; dashed: the noise that the model expects to be left."""
     with plt.rc_context(style.RC):
         figure = plt.figure(figsize=(style.FULL, 3.0), FigureClass=style.Drawn)
         above, below = figure.subfigures(2, 1, height_ratios=(1, 1.9))
@@ -152,18 +132,19 @@ def _draw_noise(whole: np.ndarray, found: np.ndarray, curves: pd.DataFrame, numb
         style.write_ticks(panel.yaxis, ticks)
     panels[1].plot(curves.index**-0.5, curves.index**-0.5, "--", color=style.COLOURS["grey"])
     panels[2].set_ylim(0, 100)
-    return style.finish(figure)
+    return figure
 
 
 def forming(record: xr.Dataset) -> HTML:
     """Slider over the frames of `mnist-forming`: the same atoms after more and more sweeps."""
-    frames = []
-    for number in range(record.sizes["frame"]):
-        one, (figure, axes) = record.isel(frame=number), style.new_figure(height=4.2)
-        draw_atoms(style.bare(axes), one.frames.transpose(ATOM, PLANE, ...), 5)
+    def frame(one: xr.Dataset) -> tuple[str, Figure]:
+        figure, axes = style.new_figure(height=4.2)
+        draw_atoms(axes, one.frames.transpose(ATOM, PLANE, ...), 5)
         words = f"{one.stage.item()}, sweep {one.sweep.item()}; share of an atom in one stroke {one.stroke_share:.2f}"
-        frames.append((words, style.finish(figure)))
-    return slider(frames, "top atoms in the image plane after more and more sweeps", first=len(frames) - 1)
+        return words, figure
+
+    frames = [record.isel(frame=number) for number in range(record.sizes["frame"])]
+    return slider(map(frame, frames), "top atoms in the image plane after more and more sweeps", len(frames) - 1)
 
 
 def _example(record: xr.Dataset, digit: int, chain: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -175,12 +156,8 @@ def _example(record: xr.Dataset, digit: int, chain: int = 0) -> tuple[np.ndarray
 
 
 def _draw_pieces(panels, whole: np.ndarray, found: np.ndarray, title: str = "a digit") -> None:
-    """The digit, its five strongest pieces, and the sum of all."""
-    titles = [title, "≈", "+", "+", "+", "+", f"all {len(found)}"]
-    some = [*found[:5], *[None] * (5 - len(found))]
-    for panel, picture, words in zip(panels, [whole, *some, found.sum(axis=0)], titles, strict=True):
-        if picture is None:
-            style.bare(panel)
-        else:
-            style.draw_picture(panel, picture, words)
-
+    """The digit, its five strongest pieces, and the sum of all; blank where there are fewer."""
+    style.draw_row(panels, [whole, *found[:5]], titles=[title, "≈", "+", "+", "+", "+"])
+    for panel in panels[len(found) + 1 : 6]:
+        style.bare(panel)
+    style.draw_picture(panels[6], found.sum(axis=0), f"all {len(found)}")

@@ -1,9 +1,4 @@
-"""How figures and tables look: widths, fonts, colours, a mean with its interval; no global setting is changed.
-
-Widths are chosen so that text stays readable when a page is shown 360 pixels wide.
-"""
-
-from __future__ import annotations
+"""How figures and tables look: widths, fonts, colours, a mean with its interval; no global setting is changed."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
@@ -25,7 +20,7 @@ from sklearn.isotonic import isotonic_regression
 
 from gdd_book.evaluate.statistics import mean_and_interval
 
-FULL = 5.4  # inches: the width of the text column; every figure takes it, so that all text has one size
+FULL = 5.4  # inches: the width of the text column, of every figure, so that all text has one size
 DPI = 170
 FONT = 11  # points
 NOISE = "noise s.d. (precision)"  # heads what `noise_words` gives
@@ -74,8 +69,8 @@ def method_colour(name: str) -> str:
 class Drawn(Figure):
     """A figure that a notebook describes by the numbers it draws, so that another picture is another output.
 
-    A line for each panel: its title, and for lines, pictures, areas and points their sizes and sums of magnitudes.
-    Charts are shown as SVG, which is sharp at any size and the same for the same numbers; pictures of atoms as PNG.
+    A line for each panel: its title; of lines, pictures, areas and points their sizes and sums of magnitudes. Charts
+    are shown as SVG, pictures as PNG.
     """
 
     def svg(self) -> str | None:
@@ -128,11 +123,7 @@ def new_figure(rows: int = 1, cols: int = 1, width: float = FULL, height: float 
 
 
 def finish(figure: Figure) -> Figure:
-    """Make a figure ready to be the value of a notebook's cell.
-
-    It leaves pyplot's list, or it would be shown twice. An invisible frame keeps its margins, which notebooks cut off:
-    without them a narrow picture would be blown up.
-    """
+    """Make a figure the value of a cell: off pyplot's list, lest it is shown twice; its margins held by a frame."""
     figure.add_artist(Rectangle((0, 0), 1, 1, transform=figure.transFigure, fill=False, linewidth=0, zorder=-9))
     plt.close(figure)
     return figure
@@ -161,6 +152,22 @@ def draw_picture(panel: Axes, picture: np.ndarray, title: str = "", ends: tuple[
     panel.set_title(title, fontsize=FONT - smaller)
 
 
+def draw_row(panels: Sequence[Axes], pictures: Sequence[np.ndarray], name: str = "", titles: Sequence[str] = (),
+             ends: tuple[float, float] = (-1, 1), colours: str = "gray", smaller: int = 1) -> None:
+    """Pictures (row, col) in a row of panels, each below its title, the row's name on the left."""
+    for panel, picture, title in zip(panels, pictures, titles or [""] * len(pictures), strict=False):
+        draw_picture(panel, picture, title, ends, colours, smaller)
+    panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=FONT - 1)
+
+
+def show_rows(rows: Mapping[str, Sequence[np.ndarray]], height: float, ends: tuple[float, float] = (-1, 1)) -> Figure:
+    """A row of pictures (row, col) for each name; sizes in inches."""
+    figure, axes = new_panels(len(rows), max(map(len, rows.values())), height)
+    for panels, (name, pictures) in zip(axes, rows.items(), strict=True):
+        draw_row(panels, pictures, name, ends=ends)
+    return finish(figure)
+
+
 def draw_chain(panel: Axes, values, colour: str, dash: str, label: str = "", width: float = 1.4) -> None:
     """Values of a chain against the sweep, from 1."""
     panel.plot(np.arange(1, len(values) + 1), values, dash, color=colour, label=label, linewidth=width)
@@ -179,10 +186,7 @@ def legend_outside(figure: Figure, place: str = "upper center", columns: int = 2
 
 
 def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], smaller: int = 2) -> None:
-    """Names of lines, to the right of the axes, as near to the lines' ends as they can be without a collision.
-
-    ``ends`` : name -> the line's last point (x, y), and its colour's name
-    """
+    """Names of lines on the right, near their ends (x, y, colour's name), as far apart as they must be."""
     names, points = list(ends), np.array([end[:2] for end in ends.values()], float)
     size, labels = FONT - smaller, []
     for name, (*point, colour) in ends.items():
@@ -237,8 +241,6 @@ def name_rows(axes: Axes, names: Sequence[str], xlabel: str, smaller: int = 3, x
 
 
 # ---- tables
-
-
 def noise_words(precisions: Sequence[float]) -> list[str]:
     """Noise as its standard deviation, the precision in brackets."""
     return [f"{precision**-0.5:.2g} ({precision:,g})" for precision in np.asarray(precisions).tolist()]
@@ -259,10 +261,7 @@ plus_minus_each = np.vectorize(plus_minus, otypes=[object])
 
 
 def with_interval(values: xr.DataArray, over: str, digits: int = 2, sign: str = "") -> xr.DataArray:
-    """Mean over an axis with its 95 % interval, as text, for every entry of the other axes.
-
-    One or two values, which have no interval that says anything, stand as they are.
-    """
+    """Mean over an axis with its 95 % interval, as text; one or two values, which have none of use, as they are."""
 
     def text(along: np.ndarray, mean: float, half: float) -> str:
         along = along[~np.isnan(along)]
@@ -276,9 +275,9 @@ def with_interval(values: xr.DataArray, over: str, digits: int = 2, sign: str = 
 
 
 def written(values: xr.DataArray, digits: int | str = 2, over: str | None = None, sign: str = "") -> xr.DataArray:
-    """Numbers as text: their means `with_interval` where an axis is given to take them over; blank where there is none.
+    """Numbers as text, `with_interval` where an axis is given to take means over; blank for NaN, text as it is.
 
-    ``digits`` : behind the point, or a format such as ",.0f"; text is left as it is
+    ``digits`` : behind the point, or a format such as ",.0f"
     """
     if over is not None:
         return with_interval(values, over, digits, sign)
@@ -288,10 +287,7 @@ def written(values: xr.DataArray, digits: int | str = 2, over: str | None = None
 
 
 def at_each(axes: str | Sequence[str], quantities: Mapping[str, tuple]) -> dict[Hashable, tuple]:
-    """Columns of a `table`: every quantity at each entry of an axis, or of several, named (entry, ..., quantity).
-
-    A quantity without a name is called by the entries alone.
-    """
+    """Columns of a `table`: every quantity at each entry of an axis, or of several; nameless ones go by the entries."""
     axes, columns = [axes] if isinstance(axes, str) else list(axes), {}
     first, *_ = next(iter(quantities.values()))
     for entries in product(*(first[axis].values for axis in axes)):

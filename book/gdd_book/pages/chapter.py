@@ -1,7 +1,5 @@
 """One chapter, run through papermill at parameters of one's own: ``gdd chapter PAGE.md OUT.ipynb -p NAME VALUE``."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import re
@@ -33,16 +31,9 @@ HIDDEN = {"hide-input", "remove-input", "remove-cell"}
 def run(page: str, output: str, given: Iterable[Sequence[str]] = ()) -> Path:
     """Run a chapter and write it with its outputs; return the path of the notebook.
 
-    Parameters
-    ----------
-    page : path of its text, or - for the standard input
-    output : path of the notebook; its folder is there, it is not
-    given : see `gdd_book.parameters.parse`
-
-    Raises
-    ------
-    GddError
-        Before any work: no chapter, a bad output, a bad parameter. A cell that fails.
+    ``page`` : path of its text, or - for the standard input; ``output`` : a notebook that is not there, in a folder
+    that is; ``given`` : see `gdd_book.parameters.parse`. A GddError refuses these before any work, or names the cell
+    that fails.
     """
     target = user_path("output", output)
     if target.suffix != ".ipynb":

@@ -1,10 +1,7 @@
 """What a page says of its own outcome: checked where it is computed, and said where it does not hold.
 
-A reader's parameters may give another outcome than the book's, which is no error. The book is not built from a page
-that contradicts itself (`gdd_book.pages.notebooks.execute`).
+The book is not built from a page that contradicts itself; a reader's parameters may give another outcome.
 """
-
-from __future__ import annotations
 
 #: beginning of the line that says so
 UNLIKE = "At these parameters it is not so that "

@@ -1,7 +1,5 @@
 """The book's Sphinx extension: what it adds to pages and to docstrings."""
 
-from __future__ import annotations
-
 import re
 from html import escape
 
@@ -25,10 +23,7 @@ def adapt(app: Sphinx, what: str, name: str, found: object, options: dict, lines
 
 
 def caption_tables(app: Sphinx, doctree: nodes.document) -> None:
-    """Put the ``caption`` of a cell's metadata, one or a list of them, above the tables that it shows, in their order.
-
-    Their numbers are counted by ``companion.css``.
-    """
+    """Put the ``caption`` of a cell's metadata, one or a list of them, above its tables; CSS counts their numbers."""
     for cell in doctree.findall(nodes.container):
         captions = cell.get("cell_metadata", {}).get("caption", [])
         captions = [captions] if isinstance(captions, str) else captions

@@ -1,10 +1,4 @@
-"""The built book: its pictures made light, and what must hold of its pages that Sphinx does not look at.
-
-A page loads nothing from the network, every picture has a text in its place, no link within the book is dead, no page
-contradicts itself.
-"""
-
-from __future__ import annotations
+"""The built book: its pictures made light, and what must hold of its pages that Sphinx does not look at."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Numbers that the paper does not print and that we set: ``book/held.yml``, read and shown only here."""
 
-from __future__ import annotations
-
 from html import escape
 from pkgutil import resolve_name
 from typing import Any

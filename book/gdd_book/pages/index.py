@@ -1,9 +1,4 @@
-"""The index of the book: every symbol and equation with its function, its test and its page (``book/index.yml``).
-
-It is shown as a table; and on the pages, function and test stand folded below each equation that a row names.
-"""
-
-from __future__ import annotations
+"""The index of the book: every symbol and equation with its function, its test and its page (``book/index.yml``)."""
 
 import html
 import pkgutil

@@ -1,10 +1,4 @@
-"""Claims of the paper, what is done of it, and its misprints: three lists of the book, read and shown only here.
-
-``book/claims.yml``, ``book/elements.yml`` and ``book/errata.yml`` hold entries under the parts that they stand in. What
-is printed and what is right, of an erratum, stand on its page, under a label of its own (``(p1)=``).
-"""
-
-from __future__ import annotations
+"""Claims of the paper, what is done of it, and its misprints: three lists of the book, read and shown only here."""
 
 import re
 from collections import Counter, namedtuple
@@ -21,36 +15,8 @@ from gdd_book.pages import index
 CLAIMS, ELEMENTS, ERRATA = (checkout.BOOK / f"{name}.yml" for name in ("claims", "elements", "errata"))
 ERRATA_PAGE = "model/errata"
 
-#: each verdict on a claim and what it means
-VERDICTS = {
-    "derived": "follows from the model's definition; proved and tested here, nothing had to be run",
-    "reproduced": "measured, with the outcome claimed",
-    "mostly": "most of the claim holds; the words below the verdict say what",
-    "mostly not": "a part holds, or holds under conditions that the paper does not state",
-    "not reproduced": "another outcome, at the paper's size, or so far off that shorter runs do not explain it",
-    "open": "no run of the needed size, number of chains or prior yet; the finding says what is missing",
-    "cannot be judged": "a machine or a choice that was never published decides",
-}
-#: each status of an element and what it means
-STATUSES = {
-    "at the paper's scale": "data, numbers of images, sizes and sweeps are the paper's; where there are none, as in an"
-                            " equation or a lemma, it is coded and tested",
-    "shorter or smaller": "run with fewer images, sizes, sweeps or repetitions than the paper's",
-    "in words": "explained, or the paper's numbers shown beside ours; no result of ours of its own",
-    "not attempted": "not run in any form",
-}
-#: whether an erratum matters: the word in the list, the answer, and what it means
-MATTERS = {
-    "posterior": ("changes the posterior", "a program that follows the print draws from something else than one that"
-                                           " follows the model"),
-    "typo": ("only a typo", "what is meant is plain from its surroundings"),
-    "finding": ("a finding", "the print can be followed as it stands, and leads to something that the paper does not"
-                             " tell"),
-    "open": ("not printed, or contradictory", "something needed is not printed, or two places exclude each other, and"
-                                              " nothing says which holds"),
-}
-
-
+#: what each verdict on a claim, each status of an element means; for an erratum, the answer and what it means
+VERDICTS, STATUSES, MATTERS = yaml.safe_load(checkout.text(checkout.BOOK / "answers.yml")).values()
 # fields as the files explain them, behind the part that an entry stands in
 Claim = namedtuple("Claim", "part claim place verdict found extent scale evidence number ours",
                    defaults=("", "", None, {}, {}))
@@ -144,10 +110,7 @@ def printed_number(fact: str | None = None, table: str | None = None, row: Mappi
 
 
 def our_number(record: str, variable: str, select: dict) -> str:
-    """Mean of some entries of one of our records, in %; empty where the record is not there.
-
-    record : file name without its ending; or an experiment, for all subsets of its fullest run
-    """
+    """Mean of some entries of a record (file name, or an experiment: its fullest run), in %; "" where none is."""
     path = checkout.results() / f"{record}.nc"
     found = records.read(path) if path.is_file() else None if "--" in record else records.fullest(record)
     return "" if found is None else f"{float(found[variable].sel(select).mean()):.3g}\u00a0%"

@@ -1,10 +1,7 @@
 """The pages of the book, executed once and built: text by MyST-NB, code by jupyter-cache, two at a time.
 
-`jupyter-book build` takes outputs from jupyter-cache, which looks at the code cells of a page only. What else pages
-show (the package, the records, the lists) is watched here: where it has changed, all of them are executed again.
+jupyter-cache looks at code cells only; where anything else that pages show has changed, all are executed again.
 """
-
-from __future__ import annotations
 
 import hashlib
 import importlib.metadata
@@ -59,10 +56,7 @@ def stamp() -> str:
 
 
 def refresh() -> None:
-    """Execute the chapters whose outputs are not in the cache; all of them if anything that they show has changed.
-
-    If some fail, a GddError names them at the end; the outputs of those that succeeded are kept.
-    """
+    """Execute the chapters that are not in the cache, or all if what they show has changed; GddError for failures."""
     mark, now = CACHE / "stamp", stamp()
     if not mark.is_file() or mark.read_text() != now:
         shutil.rmtree(CACHE, ignore_errors=True)
@@ -79,10 +73,7 @@ def refresh() -> None:
 
 
 def build() -> Path:
-    """Execute what is stale and build the book; return the path of its first page.
-
-    Strictly: a warning is an error, and so is whatever `gdd_book.pages.finished` finds wrong with the pages.
-    """
+    """Execute what is stale and build the book, strictly; return the path of its first page."""
     refresh()
     # --all: Sphinx looks at the chapters' text only, and new outputs or styles would stay unseen
     command = [Path(sys.executable).with_name("jupyter-book"), "build", ROOT, "--all", "-W", "-n", "--keep-going"]

@@ -1,9 +1,4 @@
-"""In Sphinx: a chapter's code. Above, a switch for what is folded; below, how to run it: as a notebook, or changed.
-
-The notebook is made from the chapter when the book is built, so that they cannot differ; the change is in rerun.yml.
-"""
-
-from __future__ import annotations
+"""In Sphinx: a switch for a chapter's folded code, and how to run it: as a notebook, or changed (rerun.yml)."""
 
 import shlex
 from pathlib import Path

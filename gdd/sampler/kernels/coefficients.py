@@ -2,8 +2,7 @@
 
 Atoms almost as large as the image overlap at all positions. So the correlations of all placed atoms are computed once
 per image, and rows of the atoms' Gram matrix keep them current: a change of one coefficient costs atoms x positions
-multiply-adds, and a few dozen change in a sweep. Coefficients are numbered with the atom fastest,
-``i = (row * cols + col) * atoms + atom``.
+multiply-adds. Coefficients are numbered with the atom fastest, ``i = (row * cols + col) * atoms + atom``.
 
 `pass_top` is the counterpart of `gdd.sampler.kernels.layer.pass_unmasked` for a layer without pooling whose atoms
 almost fill their input, such as a top layer.
@@ -42,6 +41,8 @@ from gdd.sampler.kernels.operations import (
     fill_residual,
     list_active,
     set_outcome,
+    slab_log_factor,
+    slab_log_odds,
     slab_of,
 )
 from gdd.sampler.kernels.random import STREAM_SIZE, fill_key, next_normal, next_uniform
@@ -79,9 +80,9 @@ class Problem(NamedTuple):
     atoms: np.ndarray  # (atom_row, atom_col * plane, atom)
     planes: int
     stride: np.ndarray  # (2,): pixels between positions along rows, along cols
-    gram: np.ndarray  # (atom, row slab, col slab, atom), see `gdd.model.placement.gram_slabs`
-    row_slab: np.ndarray  # (rows, rows): slab of a pair of positions
-    col_slab: np.ndarray  # (cols, cols)
+    gram: np.ndarray  # (atom, row offset, col offset, atom), see `gdd.sampler.placement.gram_by_offset`
+    row_offset: np.ndarray  # (rows, rows): entry of a pair of positions
+    col_offset: np.ndarray  # (cols, cols)
     norm: np.ndarray  # (coefficient,): squared norm of a placed atom, in double precision
     gamma_w: float
     log_prior_odds: float  # of being active
@@ -89,14 +90,14 @@ class Problem(NamedTuple):
     @property
     def grid(self) -> tuple[int, int]:
         """Positions (row, col) of an atom."""
-        return len(self.row_slab), len(self.col_slab)
+        return len(self.row_offset), len(self.col_offset)
 
 
 class Odds(NamedTuple):
     """Terms of a coefficient's conditional that do not depend on its correlation, arrays (coefficient,)."""
 
     variance: np.ndarray  # of its weight if active, 1 / (norm + gamma_w)
-    log_odds: np.ndarray  # log of prior odds times sqrt(gamma_w * variance)
+    log_factor: np.ndarray  # see `gdd.sampler.kernels.operations.slab_log_factor`
 
 
 class Chain(NamedTuple):
@@ -114,16 +115,12 @@ class Chain(NamedTuple):
 
 @kernel()
 def make_odds(problem):
-    """Allocate `Odds`."""
-    return Odds(np.empty(len(problem.norm)), np.empty(len(problem.norm)))
-
-
-@kernel()
-def fill_odds(problem, gamma_w, odds):
-    """Compute the odds under a precision of the weights, into ``odds``."""
+    """`Odds` of all coefficients."""
+    odds = Odds(np.empty(len(problem.norm)), np.empty(len(problem.norm)))
     for i in range(len(problem.norm)):
-        odds.variance[i] = 1.0 / (problem.norm[i] + gamma_w)
-        odds.log_odds[i] = problem.log_prior_odds + 0.5 * math.log(gamma_w * odds.variance[i])
+        odds.variance[i] = 1.0 / (problem.norm[i] + problem.gamma_w)
+        odds.log_factor[i] = slab_log_factor(problem.log_prior_odds, problem.gamma_w, odds.variance[i])
+    return odds
 
 
 @kernel()
@@ -134,15 +131,9 @@ def make_chain(weight):
 
 
 @kernel(forceinline=True)
-def log_ratio(c, variance, log_odds):
-    """Log odds of a coefficient being active, see `gdd.reference.deconvolution.coefficient_given_rest`."""
-    return log_odds + 0.5 * c * c * variance
-
-
-@kernel(forceinline=True)
-def draw_weight(c, variance, log_odds, proposed, stream):
+def draw_weight(c, variance, log_factor, proposed, stream):
     """Draw the weight of one coefficient given c; 0 if inactive."""
-    ratio = log_ratio(c, variance, log_odds)
+    ratio = slab_log_odds(c, variance, log_factor)
     proposal_probability = MIN_PROPOSAL_PROBABILITY if ratio < LOG_MIN_ODDS else 1.0
     if proposal_probability < 1.0 and not proposed:
         return 0.0
@@ -171,9 +162,9 @@ def folded_mean(x):
 
 
 @kernel(forceinline=True)
-def add_expected(i, c, variance, log_odds, sums):
+def add_expected(i, c, variance, log_factor, sums):
     """Add a coefficient's conditional mean, probability of being active and mean magnitude to ``sums``."""
-    p, sd = 1.0 / (1.0 + math.exp(-log_ratio(c, variance[i], log_odds[i]))), math.sqrt(variance[i])
+    p, sd = 1.0 / (1.0 + math.exp(-slab_log_odds(c, variance[i], log_factor[i]))), math.sqrt(variance[i])
     sums[0, i] += p * c * variance[i]
     sums[1, i] += p
     sums[2, i] += p * sd * folded_mean(abs(c) * sd)
@@ -189,7 +180,7 @@ def correlate_image(image, problem, out):
     A loop rather than a matrix product, so that an image gives the same bits alone and in a batch.
     """
     rows, length, number = problem.atoms.shape
-    grid, step_row, step_col = (len(problem.row_slab), len(problem.col_slab)), problem.stride[0], problem.stride[1]
+    grid, step_row, step_col = (len(problem.row_offset), len(problem.col_offset)), problem.stride[0], problem.stride[1]
     step_col *= problem.planes
     padded_rows = max(image.shape[0], (grid[0] - 1) * step_row + rows)
     padded_cols = max(image.shape[1], (grid[1] - 1) * step_col + length)
@@ -201,8 +192,8 @@ def correlate_image(image, problem, out):
         for b in range(0, length, _TAPS):
             taps = problem.atoms[a, b : b + _TAPS]
             for p in range(len(places)):
-                left = (p % grid[1]) * step_col + b
-                add_taps(padded[(p // grid[1]) * step_row + a, left : left + len(taps)], taps, places[p])
+                col = (p % grid[1]) * step_col + b
+                add_taps(padded[(p // grid[1]) * step_row + a, col : col + len(taps)], taps, places[p])
 
 
 @kernel()
@@ -220,13 +211,13 @@ def add_taps(pixels, taps, line):
 
 
 @kernel()
-def explain(correlation, delta, i, gram, row_slab, col_slab):
+def explain(correlation, delta, i, gram, row_offset, col_offset):
     """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
-    atoms, cols, base = gram.shape[3], len(col_slab), 0
+    atoms, cols, base = gram.shape[3], len(col_offset), 0
     k, row, col = i % atoms, i // atoms // cols, i // atoms % cols
-    for a in range(len(row_slab)):
+    for a in range(len(row_offset)):
         for b in range(cols):
-            products = gram[k, row_slab[row, a], col_slab[col, b]]
+            products = gram[k, row_offset[row, a], col_offset[col, b]]
             line = correlation[base : base + atoms]
             for t in range(atoms):
                 line[t] -= delta * products[t]
@@ -238,14 +229,14 @@ def explain_all(correlation, weight, problem):
     """Turn correlations with the image into those with the residual under the weights. Changes ``correlation``."""
     for i in range(len(weight)):
         if weight[i] != 0:
-            explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
+            explain(correlation, weight[i], i, problem.gram, problem.row_offset, problem.col_offset)
 
 
 @kernel()
 def inactive_bounds(odds, weight, bound):
     """Squared correlations below which an inactive coefficient is drawn only if proposed, into ``bound``."""
     for i in range(len(weight)):
-        limit = 2.0 * (LOG_MIN_ODDS - odds.log_odds[i]) / odds.variance[i] / ROUNDING_MARGIN
+        limit = 2.0 * (LOG_MIN_ODDS - odds.log_factor[i]) / odds.variance[i] / ROUNDING_MARGIN
         bound[i] = limit if weight[i] == 0 and limit > 0.0 else VISIT_ALWAYS
 
 
@@ -273,25 +264,25 @@ def sweep_coefficients(chain, problem, odds, collected):
     reference counting; otherwise a sweep takes 1.2 times as long.
     """
     weight, correlation, bound, sums, stream = chain
-    variance, log_odds = odds
-    gram, row_slab, col_slab, norm = problem.gram, problem.row_slab, problem.col_slab, problem.norm
+    variance, log_factor = odds
+    gram, row_offset, col_offset, norm = problem.gram, problem.row_offset, problem.col_offset, problem.norm
     start, proposed = 0, draw_gap(stream)
     while True:
         i = next_visit(correlation, bound, start, min(proposed, len(weight)))
         if collected:
             for j in range(start, i):
-                add_expected(j, np.float64(correlation[j]), variance, log_odds, sums)
+                add_expected(j, np.float64(correlation[j]), variance, log_factor, sums)
         if i >= len(weight):
             return
         old = weight[i]
         c = np.float64(correlation[i]) + np.float64(old) * norm[i]
         if collected:
-            add_expected(i, c, variance, log_odds, sums)
-        weight[i] = draw_weight(c, variance[i], log_odds[i], i == proposed, stream)
+            add_expected(i, c, variance, log_factor, sums)
+        weight[i] = draw_weight(c, variance[i], log_factor[i], i == proposed, stream)
         if weight[i] != old:
-            explain(correlation, weight[i] - old, i, gram, row_slab, col_slab)
+            explain(correlation, weight[i] - old, i, gram, row_offset, col_offset)
             if old == 0 or weight[i] == 0:
-                coefficient = Odds(variance[i : i + 1], log_odds[i : i + 1])
+                coefficient = Odds(variance[i : i + 1], log_factor[i : i + 1])
                 inactive_bounds(coefficient, weight[i : i + 1], bound[i : i + 1])
         if i == proposed:
             proposed += 1 + draw_gap(stream)
@@ -328,7 +319,7 @@ def update_top(n, images, problem, constants, work, correlation, sums, chunk):
     for e in range(count):
         k, i, j = work.active.places[e, 0], work.active.places[e, 1], work.active.places[e, 2]
         index = (i * layer.map_col + j) * layer.atoms + k
-        explain_fused(correlation, w[k, i, j], index, problem.gram, problem.row_slab, problem.col_slab)
+        explain_fused(correlation, w[k, i, j], index, problem.gram, problem.row_offset, problem.col_offset)
     gamma_e = images.gamma_e[n if images.gamma_e.size > 1 else 0]
     if constants.prior.noise_drawn:
         gamma_e = initialise_image(n, images, image[:0], constants, work)
@@ -344,7 +335,7 @@ def update_top(n, images, problem, constants, work, correlation, sums, chunk):
 def correlate_sparse(image, problem, out):
     """`correlate_image` over nonzero pixels only: nearly all entries of the pooled maps below are zero."""
     rows, length, number = problem.atoms.shape
-    grid, planes = (len(problem.row_slab), len(problem.col_slab)), problem.planes
+    grid, planes = (len(problem.row_offset), len(problem.col_offset)), problem.planes
     out[:] = 0
     for r in range(image.shape[0]):
         for t in range(image.shape[1]):
@@ -382,7 +373,7 @@ def sweep_top(z, w, gamma_e, correlation, problem, constants, work):
                 z[k, i, j], w[k, i, j] = draw_block(block, outcomes, prior.empty, layer, uniform, stream)
                 change = w[k, i, j] - old  # as stored: the correlations must agree with the state to rounding
                 if change != 0:
-                    explain_fused(correlation, change, at, problem.gram, problem.row_slab, problem.col_slab)
+                    explain_fused(correlation, change, at, problem.gram, problem.row_offset, problem.col_offset)
 
 
 # Test time
@@ -429,7 +420,7 @@ def most_probable(chain, odds):
     """Inactive coefficient of highest probability of being active given the rest; -1 if none exceeds 1/2."""
     i, highest = -1, 0.0
     for j in range(len(chain.weight)):
-        ratio = log_ratio(np.float64(chain.correlation[j]), odds.variance[j], odds.log_odds[j])
+        ratio = slab_log_odds(np.float64(chain.correlation[j]), odds.variance[j], odds.log_factor[j])
         if ratio > highest and chain.weight[j] == 0:
             i, highest = j, ratio
     return i
@@ -446,7 +437,7 @@ def pursue(chain, problem, odds):
         if i < 0:
             return
         chain.weight[i] = np.float64(chain.correlation[i]) * odds.variance[i]
-        explain(chain.correlation, chain.weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
+        explain(chain.correlation, chain.weight[i], i, problem.gram, problem.row_offset, problem.col_offset)
 
 
 @kernel()
@@ -467,7 +458,6 @@ def run_chains(images, problem, run, chains, greedy_start):
     """
     images, problem, chains = borrowed((images, problem, chains))
     odds, image_correlation = make_odds(problem), np.empty_like(chains.best[0])
-    fill_odds(problem, problem.gamma_w, odds)
     for n in range(images.shape[0]):
         chain = make_chain(chains.best[n])
         correlate_image(images[n], problem, image_correlation)
@@ -515,8 +505,8 @@ class MaskedResidual(NamedTuple):
 def make_masked_residual(image, observed, problem, atoms):
     """Allocate a `MaskedResidual` for an image (row, col * plane) and its mask."""
     rows, length, _ = problem.atoms.shape
-    tall = max(image.shape[0], (len(problem.row_slab) - 1) * problem.stride[0] + rows)
-    wide = max(image.shape[1], (len(problem.col_slab) - 1) * problem.stride[1] * problem.planes + length)
+    tall = max(image.shape[0], (len(problem.row_offset) - 1) * problem.stride[0] + rows)
+    wide = max(image.shape[1], (len(problem.col_offset) - 1) * problem.stride[1] * problem.planes + length)
     padded, size = np.zeros((2, tall, wide), image.dtype), rows * length
     padded[1, : image.shape[0], : image.shape[1]] = observed
     windows = np.empty((2, size), image.dtype)
@@ -527,7 +517,7 @@ def make_masked_residual(image, observed, problem, atoms):
 def copy_window(padded, flat, place, problem, out):
     """Copy the window at a position of the grid from ``padded`` (row, col * plane) to ``flat``, or back if ``out``."""
     rows, length, _ = problem.atoms.shape
-    cols = len(problem.col_slab)
+    cols = len(problem.col_offset)
     top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1] * problem.planes
     for a in range(rows):
         row, line = padded[top + a, left : left + length], flat[a * length : (a + 1) * length]
@@ -581,7 +571,7 @@ def pursue_masked(image, chain, masked, problem, odds):
 @kernel()
 def sweep_masked(chain, masked, problem, odds, collected):
     """`sweep_coefficients` on the observed pixels. Changes weights and sums of the chain, and the residual."""
-    weight, stream, sums, (variance, log_odds) = chain.weight, chain.stream, chain.sums, odds
+    weight, stream, sums, (variance, log_factor) = chain.weight, chain.stream, chain.sums, odds
     window, atoms, size, number, norm = masked.window, masked.atoms, masked.size, problem.atoms.shape[2], problem.norm
     proposed = draw_gap(stream)
     for place in range(len(weight) // number):
@@ -591,8 +581,8 @@ def sweep_masked(chain, masked, problem, odds, collected):
             old = weight[i]
             c = np.float64(window_dot(window, 0, atoms, k * size.length, size)) + np.float64(old) * norm[i]
             if collected:
-                add_expected(i, c, variance, log_odds, sums)
-            weight[i] = draw_weight(c, variance[i], log_odds[i], i == proposed, stream)
+                add_expected(i, c, variance, log_factor, sums)
+            weight[i] = draw_weight(c, variance[i], log_factor[i], i == proposed, stream)
             if weight[i] != old:
                 add_to_window(masked, k, old - weight[i])
             if i == proposed:
@@ -606,12 +596,10 @@ def run_masked_chain(image, observed, problem, atoms, run, chains, greedy_start)
 
     problem : with norms under the mask, see `gdd.inference.deconvolution.under_mask`
     atoms : (atom * atom_row * atom_col * plane,)
-    run, chains, pursued : as of `run_chains`
     """
     image, observed, problem, atoms, chains = borrowed((image, observed, problem, atoms, chains))
     masked, odds = make_masked_residual(image, observed, problem, atoms), make_odds(problem)
     chain, residual = make_chain(chains.best[0]), masked.residual.reshape(masked.residual.size)
-    fill_odds(problem, problem.gamma_w, odds)
     if greedy_start:
         pursue_masked(image, chain, masked, problem, odds)
     chains.residual[0] = np.inf

@@ -39,7 +39,15 @@ from gdd.sampler.kernels.joint import (
     synthesise_down,
     synthesise_values,
 )
-from gdd.sampler.kernels.operations import add_atom, dot_atom, list_active, make_active, window_start
+from gdd.sampler.kernels.operations import (
+    add_atom,
+    dot_atom,
+    list_active,
+    make_active,
+    slab_log_factor,
+    slab_log_odds,
+    window_start,
+)
 from gdd.sampler.kernels.random import fill_normals, next_normal, next_uniform
 
 #: log odds below which a proposal has a probability under 1/100, so that most draws need no exponential
@@ -162,7 +170,7 @@ class SwitchPrior(NamedTuple):
 @kernel()
 def log_odds(c, precision, prior):
     """Log odds that a coefficient is active, its weight integrated out."""
-    return prior.log_odds + 0.5 * math.log(prior.gamma_w / precision) + c * c / (2.0 * precision)
+    return slab_log_odds(c, 1.0 / precision, slab_log_factor(prior.log_odds, prior.gamma_w, 1.0 / precision))
 
 
 @kernel()
@@ -187,13 +195,13 @@ def draw_switches(image, log_prior_odds, gamma_w, shared, work, sums):
                 b, block = number_of(k, i, j, top), BlockIndex(k, i, j)
                 product = np.float64(dot_atom(work.upward, window_start(i, j, top), k, top, shared.static))
                 prior = SwitchPrior(log_prior_odds, gamma_w, top.overlaps[k])
-                old, new = w[b], 0.0
-                if z[top.block + b] >= 0:
+                old, new, active = w[b], 0.0, z[top.block + b] >= 0
+                if active:
                     switched = switch_off(block, np.float64(old), product, prior, image, shared, work, sums)
                 else:
                     switched, new = switch_on(block, product, prior, image, shared, work, sums)
                 if switched:
-                    z[top.block + b] = -1 if z[top.block + b] >= 0 else 0
+                    z[top.block + b] = -1 if active else 0
                     w[b] = new
                     subtract(work.delta, w[b] - old, work.upward, bottom, work.box[0])
                     correlate_up(last, z, shared, work.upward, work.box)

@@ -65,6 +65,12 @@ def overlap_of(k, rows, cols, layer):
 
 
 @kernel()
+def count_positions(k, layer, z, counts):
+    """`count_outcomes` of a layer's map k, from the positions of all layers."""
+    count_outcomes(positions_of(layer, z)[k], layer, counts)
+
+
+@kernel()
 def list_positions(i, j, layer, empty, counts, work):
     """Fill prior weights and places of ``work`` for the positions of block (i, j); return the number of positions.
 
@@ -78,6 +84,17 @@ def list_positions(i, j, layer, empty, counts, work):
             work.places[t, 2] = a * layer.pool_col + b
             t += 1
     return t
+
+
+@kernel()
+def correlate_positions(k, value, number, layer, static, work):
+    """Inner products of atom k at the listed positions with the residual, into ``work.gains``; 0 if its value is 0."""
+    work.gains[0] = 0.0
+    for t in range(number):
+        work.gains[t + 1] = 0.0
+        if value != 0.0:
+            start = window_start(work.places[t, 0], work.places[t, 1], layer)
+            work.gains[t + 1] = dot_atom(work.upward, start, k, layer, static)
 
 
 # Bottom layer
@@ -102,7 +119,7 @@ def draw_bottom_positions(image, bottom, work, sums):
     counts, masked = work.counts[0], image.mask.size > 0
     for k in range(layer.atoms):
         norm = overlap_of(k, 0, 0, layer)
-        count_outcomes(positions_of(layer, z)[k], layer, counts)
+        count_positions(k, layer, z, counts)
         for i in range(layer.grid_row):
             for j in range(layer.grid_col):
                 block, b, group = BlockIndex(k, i, j), number_of(k, i, j, layer), block_at(i, j, layer).group
@@ -137,11 +154,11 @@ def position_weights(block, old, v, image, bottom, work):
     norm, number = overlap_of(k, 0, 0, layer), list_positions(i, j, layer, bottom.empty, work.counts[0], work)
     row, col = place_in_map(i, j, old, layer)
     largest = 0.0 if bottom.empty > 0 else -np.inf
+    correlate_positions(k, v, number, layer, bottom.static, work)
     for t in range(number):
-        start = window_start(work.places[t, 0], work.places[t, 1], layer)
-        c, energy = np.float64(dot_atom(work.upward, start, k, layer, bottom.static)), norm
+        c, energy = gains[t + 1], norm
         if image.mask.size > 0:
-            first = k * layer.height * layer.length
+            start, first = window_start(work.places[t, 0], work.places[t, 1], layer), k * layer.height * layer.length
             energy = np.float64(window_dot(image.mask, start, bottom.squares, first, layer))
         elif old >= 0:
             c += v * overlap_of(k, work.places[t, 0] - row, work.places[t, 1] - col, layer)
@@ -181,7 +198,7 @@ def draw_upper_positions(level, image, empty, shared, work, sums):
     """
     layer = shared.layers[level]
     for k in range(layer.atoms):
-        count_outcomes(positions_of(layer, image.z)[k], layer, work.counts[k])
+        count_positions(k, layer, image.z, work.counts[k])
     for i in range(layer.grid_row):
         for j in range(layer.grid_col):
             lower_box(layer, (i, i + 1, j, j + 1), work.box[level])
@@ -249,10 +266,7 @@ def proposal_log_weights(move, current, layer, static, work):
     """
     k, v, gains, places = move.block.k, move.value, work.gains, work.places
     norm = overlap_of(k, 0, 0, layer)
-    for t in range(move.number + 1):
-        gains[t] = 0.0
-        if t > 0 and v != 0.0:
-            gains[t] = dot_atom(work.upward, window_start(places[t - 1, 0], places[t - 1, 1], layer), k, layer, static)
+    correlate_positions(k, v, move.number, layer, static, work)
     current_gain, largest = gains[current], -np.inf
     for t in range(move.number + 1):
         distance = norm if (t == 0) != (current == 0) else 0.0

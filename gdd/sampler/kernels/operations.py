@@ -195,14 +195,27 @@ def log_counts(counts, layer, empty):
     return total
 
 
-# The choice within a block
+# The odds of an active weight (the slab of its prior) against none (the spike), the weight integrated out:
+# sqrt(gamma_w / lambda) exp(c^2 / (2 lambda)), see `gdd.reference.conditionals.slab_log_odds`
+
+
+@kernel(forceinline=True)
+def slab_log_factor(log_prior_odds, gamma_w, variance):
+    """The part of `slab_log_odds` that does not depend on c, with the prior odds; ``variance`` is 1 / lambda."""
+    return log_prior_odds + 0.5 * math.log(gamma_w * variance)
+
+
+@kernel(forceinline=True)
+def slab_log_odds(c, variance, log_factor):
+    """Log odds of a slab with linear term c."""
+    return log_factor + 0.5 * c * c * variance
 
 
 @subkernel()
 def slab_of(gamma_e, norm, gamma_w):
-    """Odds against empty of a position with correlation r: sqrt(gamma_w / lambda) exp(gamma_e^2 r^2 / (2 lambda)).
+    """The same odds as a product, for a position with correlation r: c = gamma_e r, lambda = gamma_e ||d||^2 + gamma_w.
 
-    lambda = gamma_e ||d||^2 + gamma_w; ``norm`` is ||d||^2.
+    ``norm`` is ||d||^2.
     """
     precision = gamma_e * norm + gamma_w
     return Slab(gamma_e, precision, gamma_e * gamma_e / (2.0 * precision), math.sqrt(gamma_w / precision))
@@ -214,6 +227,9 @@ def set_outcome(outcomes, t, correlation, slab):
     outcomes.linear[t], outcomes.precision[t] = slab.gamma_e * correlation, slab.precision
     outcomes.gain[t] = slab.gain * correlation * correlation
     outcomes.weight[t] *= slab.factor
+
+
+# The choice within a block
 
 
 @subkernel()

@@ -1,11 +1,8 @@
 """Is the sampler right, and would the tests notice if it were not?
 
-The correct sampler on several small layers, and each of the paper's misprints on one, go through the exact start and
-Geweke's alternating chain; the correct one and the misprints go through simulation-based calibration as well. So do the
-sampler of the joint model on small models of two and three layers, and the shortcuts that it must not take.
+Correct samplers and the paper's misprints, on small layers, go through the exact start, Geweke's alternating chain and
+simulation-based calibration; so do the joint model's sampler and the shortcuts that it must not take.
 """
-
-from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
@@ -114,9 +111,8 @@ def counted(bar, replicates):
 def gathered(exact: dict, alternating: dict, rank: dict) -> xr.Dataset:
     """All results as one dataset.
 
-    exact_start, geweke : p-values (sampler, moment, statistic)
-    rank : (ranked, replicate, statistic) of 0 to 31, -1 where a sampler had fewer replicates
-    uniformity : p-values of the ranks (ranked, statistic)
+    ``exact_start``, ``geweke``: p-values (sampler, moment, statistic); ``rank`` (ranked, replicate, statistic), -1
+    where a sampler had fewer replicates; ``uniformity`` (ranked, statistic)
     """
     dims = (SAMPLER, MOMENT, STATISTIC)
     ranked = np.full((len(rank), max(map(len, rank.values())), len(checks.STATISTICS)), -1, np.int16)

@@ -1,7 +1,5 @@
 """Caltech images classified without a chain: one-step features over a spatial pyramid, a linear classifier."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from scipy.linalg import qr
 from sklearn.linear_model import RidgeClassifierCV
@@ -79,8 +78,7 @@ def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
     labels, shares = (train[LABEL].values, test[LABEL].values), []
     with run.bar(len(p["counts"]) * len(features), f"classifying, split {p['seed']}") as bar:
         for count in p["counts"]:
-            chosen = first_of_each(labels[0], count)
-            row = []
+            chosen, row = pd.Series(labels[0]).groupby(labels[0]).cumcount().values < count, []
             for pair in features.values():
                 row.append(accuracy((pair[0][chosen], pair[1]), (labels[0][chosen], labels[1])))
                 bar.step()
@@ -114,16 +112,10 @@ def code(scaled: Sequence[xr.DataArray], learned: OneStepFeatures) -> tuple[np.n
 def accuracy(features: tuple[np.ndarray, np.ndarray], labels: tuple[np.ndarray, np.ndarray]) -> float:
     """Accuracy in % of a linear classifier, by features (image, feature) and labels of training and of test images.
 
-    Least squares with a penalty that leave-one-out error on the training images chooses. It sees images of unit norm,
-    in coordinates of what the training images span: no weight ever leaves that space, and they are far fewer than
-    features.
+    Least squares with a penalty chosen by leave-one-out error, in coordinates of what the training images, of unit
+    norm, span: no weight ever leaves that space.
     """
     train, test = map(normalize, features)
     basis, coordinates = qr(train.T, overwrite_a=True, mode="economic", check_finite=False)  # in place: gigabytes
     machine = RidgeClassifierCV(PENALTIES).fit(coordinates.T, labels[0])
     return 100 * machine.score(test @ basis, labels[1])
-
-
-def first_of_each(labels: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the first ``count`` images of every label."""
-    return np.sort(np.concatenate([np.flatnonzero(labels == label)[:count] for label in np.unique(labels)]))

@@ -1,10 +1,7 @@
 """Digits as the paper does Caltech: every class learns a model of its own, and all of their atoms code a digit.
 
-Labels go into these atoms, so a small error may be a leak; what leaks stands beside what is honest. Page:
-book/mnist/coding.
+Labels go into these atoms: what leaks stands beside what is honest. Page: book/mnist/coding.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -62,22 +59,15 @@ def _errors(
     joined = atoms.stack(every=(LABEL, "atom")).transpose("every", ...).values
     pair, both = precisions(joined, *setting), (train, test)
     codes = [encode(images, joined, stride, pair, p).ml_sample for images in both]
-    own = [_by_own_class(images, atoms, stride, pair, p) for images in both]
+    own = [np.concatenate([  # only the atoms of the digit's own label can be active
+        encode(images, one, stride, pair, p).ml_sample.values.reshape(len(images), -1)
+        * (images[LABEL] == one[LABEL]).values[:, None] for one in atoms], axis=1) for images in both]
     residuals = [class_energies(images, atoms, stride, pair, p) for images in both]
     judged, machine, leaked = (
         float(classify(features, train, test, p["seed"], WIDTH).error) for features in (codes, residuals, own)
     )
     least = atoms[LABEL].values[residuals[1].argmin(axis=1)]
     return [judged, 100 * float((least != test[LABEL].values).mean()), machine, leaked]
-
-
-def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, pair, p: Mapping) -> np.ndarray:
-    """Codes in which only the atoms of the digit's own label can be active, (image, number)."""
-    parts = []
-    for name in atoms[LABEL].values:
-        code = encode(images, atoms.sel({LABEL: name}), stride, pair, p).ml_sample.values
-        parts.append(code.reshape(len(images), -1) * (images[LABEL].values == name)[:, None])
-    return np.concatenate(parts, axis=1)
 
 
 def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
@@ -106,9 +96,6 @@ def class_model(p: dict, classes: int) -> ModelSpec:
 def class_energies(
     images: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float], p: dict
 ) -> np.ndarray:
-    """Squared residual of every image under each class's atoms alone: (image, label), in units of the noise variance.
-
-    Up to a constant; the least names the class without a classifier.
-    """
+    """Squared residual of every image under each class's atoms alone: (image, label); noise variance 1."""
     codes = [encode(images, one, stride, precisions, p) for one in atoms]
     return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)

@@ -1,9 +1,4 @@
-"""A positive control: images that the model itself made, a class for every few top atoms, through the whole pipeline.
-
-If learning, projection, deconvolution and classifier do what they say, the classifier must find these classes again.
-"""
-
-from __future__ import annotations
+"""A positive control: images that the model itself made, a class for every few top atoms, through the pipeline."""
 
 import hashlib
 from dataclasses import replace
@@ -13,7 +8,7 @@ import xarray as xr
 
 from gdd import project
 from gdd.base.axes import ATOM, IMAGE, IMAGES, LABEL
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import precisions_of
 from gdd.model.joint import layer_values
 from gdd.model.layer import draw_positions
 from gdd.model.spec import MNIST, PIXEL_RMS, ModelSpec
@@ -27,13 +22,6 @@ from gdd_book.training import Setup, pretrained_model, refined_model
 CLASSES, BOTTOM_ATOMS, NOISE_SD = 10, 16, 0.05
 #: where the blocks of an image are active: as the projection assumes, or anew in each image, as the model allows
 POSITIONS = ("the same in all images", "drawn for each image")
-
-
-def planted_model(per_class: int) -> ModelSpec:
-    """The model of MNIST with as many atoms as are planted."""
-    counts = BOTTOM_ATOMS, CLASSES * per_class
-    layers = (replace(layer, atoms=atoms) for layer, atoms in zip(MNIST.layers, counts, strict=True))
-    return replace(MNIST, layers=tuple(layers)).with_learned_planes()
 
 
 def planted_dictionaries(per_class: int, generator: np.random.Generator) -> list[np.ndarray]:
@@ -87,7 +75,9 @@ def planted_classes(p: dict, run: Run) -> Outcome:
     classifier from the sample and from the mean; and how well each planted top atom came back, as the correlation of
     its image with its best partner's, (atom,). ``error_of_pixels`` (positions,) beside them.
     """
-    model = planted_model(p["per_class"])
+    counts = BOTTOM_ATOMS, CLASSES * p["per_class"]  # the model of MNIST with as many atoms as are planted
+    layers = (replace(layer, atoms=atoms) for layer, atoms in zip(MNIST.layers, counts, strict=True))
+    model = replace(MNIST, layers=tuple(layers)).with_learned_planes()
     rows = {positions: _pipeline(positions, model, p, run) for positions in p["positions"]}
     checksum = hashlib.sha256("".join(row.attrs["checksum"] for row in rows.values()).encode()).hexdigest()
     dataset = along("positions", rows).drop_attrs(deep=False)

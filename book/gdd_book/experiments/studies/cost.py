@@ -1,19 +1,16 @@
 """The cost of the sampler: what `gdd bench` measures.
 
-Times are multiples of what the arithmetic alone would take on the same machine in the same minute, see
-`gdd_book.benchmarks.harness`. Everything is repeated in turn, so that a disturbance hits all alike; the median and the
-minimum over the repeats are kept. One-core times are processor time, which other programs on the machine disturb
-little; two-core times cannot be anything but wall time, and are worth reading only if the load average in the record is
-low.
+Times are multiples of what the arithmetic alone would take in the same minute, see `gdd_book.benchmarks.harness`,
+median and minimum over repeats in turn; on one core processor time, on two wall time, which needs a low load average.
 """
-
-from __future__ import annotations
 
 import os
 
+from gdd.inference.deconvolution import check_device
 from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import pretrain
 from gdd_book.benchmarks import cost, peers
+from gdd_book.benchmarks.device import device_rows
 from gdd_book.benchmarks.harness import as_dataset, on_threads, single
 from gdd_book.experiments.common import Outcome, experiment
 from gdd_book.progress import Run
@@ -25,12 +22,15 @@ PARTS = ("kernels", "refinement", "threads", "images", "memory", "testing", "pee
 @experiment("bench", {
     "parts": PARTS, "data": "mnist", "images": 1000, "warm_up": 60, "repeats": 9, "seed": 0,
     "sizes": (1000, 4000, 16000, 60000), "caltech_atoms": 1616, "peer_images": 200,
-}, choices={"parts": PARTS})
+}, choices={"parts": (*PARTS, "cuda")})
 def bench(p: dict, run: Run) -> Outcome:
     """Warm chains up, time every part that is asked for, form the ratios.
 
-    Where MNIST is not on this machine, the embedded digits stand in, repeated; the record's ``data_name`` says which.
+    The part "cuda" is measured only if it is asked for, as few machines have such a processor. Where MNIST is not on
+    this machine, the embedded digits stand in, repeated; the record's ``data_name`` says which.
     """
+    if "cuda" in p["parts"]:
+        check_device("cuda")
     everything, model = cost.all_digits(p["data"]), model_for(**HELD_DIGITS)
     images = cost.some(everything, p["images"], p["seed"])
     before = os.getloadavg()[0]
@@ -43,6 +43,7 @@ def bench(p: dict, run: Run) -> Outcome:
             "images": lambda: cost.image_rows(fitted, everything, p, run),
             "memory": lambda: cost.memory_rows(fitted, p),
             "testing": lambda: cost.testing_rows(fitted, images, p, run),
+            "cuda": lambda: device_rows(everything, model, p, run),
         }
         found = {part: rows() for part, rows in parts.items() if part in p["parts"]}
         found["machine"] = {

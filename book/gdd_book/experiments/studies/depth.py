@@ -1,14 +1,9 @@
 """How deep a refined model is, by the noise precision of its refinement: what top atoms are made of, what they predict.
 
-With little noise a coefficient must fit exactly, and one stroke is all that fits exactly: top atoms become copies of
-layer 1's. With much noise few coefficients must explain much, and top atoms become whole digits.
-
 The book's precision is chosen here, on training images alone and without labels. The rule, written before any record:
 of the noise precisions tried, the one with the least squared error on hidden halves of training images that the model
 did not learn from, filled in at that same precision, mean over subsets. Page: book/model/depth.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 
@@ -19,7 +14,7 @@ from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import precisions_of
 from gdd.projection import project_layers
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
@@ -95,7 +90,11 @@ def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Map
         "effective_entries": (ATOM, effective((top**2).reshape(len(top), -1))),
         "active": float(last.active), "residual": float(last.residual), "cpu_seconds": one.traces.attrs["cpu_seconds"],
     }).assign_coords(parts=list(PARTS))
-    return xr.merge([found, _hidden(one, both[1], p), _drawn(one, both, p), _readings(one, atoms.values, both, p)])
+    train, others = (images.values for images in both)
+    made = {SOURCES[1]: generate(one.state, one, len(others) // 2, p["seed"])[SOURCES[1]], REAL: others[1::2]}
+    apart = [float(describe(some, others[::2], train, p["seed"]).told_apart) for some in made.values()]
+    drawn = xr.Dataset({"told_apart": ("source", apart)}, {"source": list(made)})
+    return xr.merge([found, _hidden(one, both[1], p), drawn, _readings(one, atoms.values, both, p)])
 
 
 def _last(one: Refined) -> xr.Dataset:
@@ -104,13 +103,10 @@ def _last(one: Refined) -> xr.Dataset:
 
 
 # ---- what an atom is made of
-
-
 def explained_by_parts(atoms: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-    """Share of each atom's energy that one, two, three atoms of layer 1 explain, each at one place: (atom, parts).
+    """Share of each atom's energy that one, two, three atoms of layer 1 explain, by matching pursuit: (atom, parts).
 
-    Matching pursuit: the placed atom that explains most is subtracted, then the next. ``atoms`` (atom, row, col),
-    ``bottom`` (bottom_atom, row, col). 1 for a copy; about 0.02 by one part for white noise of 25 x 25 pixels.
+    ``atoms`` (atom, row, col), ``bottom`` (bottom_atom, row, col). 1 for a copy; about 0.02 for white noise of 25 x 25
     """
     left, energy, out = atoms[:, None].astype(float), (atoms**2).sum(axis=(1, 2)).clip(1e-300), []
     for _ in PARTS:
@@ -125,8 +121,6 @@ def effective(energies: np.ndarray) -> np.ndarray:
 
 
 # ---- hidden pixels
-
-
 def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
     """Squared error on hidden pixels, (hiding, hidden_image), and some pictures."""
     shown, chain, noise = others[: len(others) // 5], training.chain_of(p, "test_"), one.refinement.noise.fixed
@@ -159,23 +153,9 @@ def _without_depth(fitted: Pretrained, both: tuple[xr.DataArray, xr.DataArray], 
     }, {"hiding": list(HIDING), "way": list(filled)})
 
 
-# ---- digits drawn from the model
 
 
-def _drawn(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
-    """Share in % of pictures that a classifier puts on the right side: drawn digits and real ones, then real ones."""
-    train, others = (images.values for images in both)
-    made = {SOURCES[1]: generate(one.state, one, len(others) // 2, p["seed"])[SOURCES[1]], REAL: others[1::2]}
-    apart = [float(describe(some, others[::2], train, p["seed"]).told_apart) for some in made.values()]
-    return xr.Dataset({"told_apart": ("source", apart)}, {"source": list(made)})
-
-
-# ---- the classifier
-
-
-def _readings(
-    one: Refined, atoms: np.ndarray, both: tuple[xr.DataArray, xr.DataArray], p: Mapping
-) -> xr.Dataset:
+def _readings(one: Refined, atoms: np.ndarray, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
     """Error in % on training digits that neither the atoms nor the classifier learned from, by reading."""
     codes = [encode(images, atoms, one.model.stride, precisions_of(one), p) for images in both]
     found = {
@@ -187,8 +167,6 @@ def _readings(
 
 
 # ---- faces and classes of Caltech 101, three layers
-
-
 #: top atoms that are kept of a class, those used most
 SHOWN = 9
 
@@ -220,18 +198,13 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
             label = f"{name}, noise precision {noise:g}, "
             one = training.refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
             found[noise] = _describe_pictures(one, others, p)
-        rows[name] = along("noise", found).merge(_plain_pictures(train, others))
+        mask = hide_halves(others.shape)
+        filled = fill_plainly(others, mask, train, choose_components(train, mask), "picture")
+        errors = np.float32([hidden_error(part, others, mask) for part in filled.values()])
+        plain = {"plain_error": (("way", "hidden_image"), errors)}
+        plain["truth"] = ("example", "row", "col"), np.rint(100 * others.values[:4, 0]).astype(np.int16)
+        rows[name] = along("noise", found).merge(xr.Dataset(plain, {"way": list(filled)}))
     return outcome(along("class", rows), p, every, model=model)
-
-
-def _plain_pictures(train: xr.DataArray, others: xr.DataArray) -> xr.Dataset:
-    mask = hide_halves(others.shape)
-    filled = fill_plainly(others, mask, train, choose_components(train, mask), "picture")
-    errors = [hidden_error(part, others, mask) for part in filled.values()]
-    shown = np.rint(100 * others.values[:4, 0]).astype(np.int16)
-    return xr.Dataset({
-        "plain_error": (("way", "hidden_image"), np.float32(errors)), "truth": (("example", "row", "col"), shown),
-    }, {"way": list(filled)})
 
 
 def _describe_pictures(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
@@ -244,8 +217,7 @@ def _describe_pictures(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dat
     axes, uses = ("atom_{0}", "row_{0}", "col_{0}"), uses_of(one)
     drawn = [in_own_percents(atoms.values[:, 0]) for atoms in layers]
     drawn[-1] = most_used(drawn[-1], uses, SHOWN)
-    out = {f"atoms_{number}": ([axis.format(number) for axis in axes], atoms)
-           for number, atoms in enumerate(drawn, 1)}
+    out = {f"atoms_{number}": ([axis.format(number) for axis in axes], one) for number, one in enumerate(drawn, 1)}
     return xr.Dataset(out | {
         "uses": ("atom_3", most_used(uses, uses, SHOWN)),
         "active": float(last.active), "residual": float(last.residual),

@@ -1,11 +1,4 @@
-"""Table 1 at every number of labels, with atoms from a thousand digits.
-
-The paper learns its atoms from the digits whose labels it uses. Here the atoms come from a thousand digits whatever
-the number of labels, so that the paper's chain lengths can be kept and each digit has one code for all rows of the
-table. Page: book/mnist/error.
-"""
-
-from __future__ import annotations
+"""Table 1 at every number of labels, with atoms from a thousand digits, so that each digit has one code."""
 
 from collections.abc import Mapping
 
@@ -57,10 +50,14 @@ def mnist_labels(p: dict, run: Run) -> common.Outcome:
     with run.bar(len(runs), "classifying") as bar:
         for (size, trial), subset in zip(runs, subsets, strict=True):
             rows = np.searchsorted(train.number, np.sort(subset.number))
-            found[size, trial] = common.along("feature_kind", {
-                name: _classified((before[rows], features[1][name]), train[rows], test, trial, run)
-                for name, before in features[0].items()
-            })
+            kinds, own, labels = {}, train[rows], [train[rows][LABEL].values, test[LABEL].values]
+            for name, before in features[0].items():
+                pair = before[rows], features[1][name]
+                kinds[name] = run.kept(
+                    "mnist-labels-classified",
+                    lambda pair=pair, own=own, n=trial: common.classify(pair, own, test, n)[["error", "predicted"]],
+                    features=pair, labels=labels, trial=trial)
+            found[size, trial] = common.along("feature_kind", kinds)
             bar.step()
     table = common.by_size({key: one[["error"]] for key, one in found.items()})
     predicted = [found[size, 0].predicted.values for size in p["sizes"]]
@@ -69,17 +66,6 @@ def mnist_labels(p: dict, run: Run) -> common.Outcome:
     table["active"] = float((features[1][common.KINDS[0]] != 0).sum(MAPS[1:]).mean())
     table["precisions"] = "precision", list(pair)
     return common.outcome(table.assign_coords(precision=["gamma_e", "gamma_w"]), p, test, protocol=FIVE_FOLD)
-
-
-def _classified(
-    pair: tuple[xr.DataArray, xr.DataArray], train: xr.DataArray, test: xr.DataArray, trial: int, run: Run
-) -> xr.Dataset:
-    """Error and predicted labels by one feature on one subset, which an interrupted run finds again."""
-    labels = [images[LABEL].values for images in (train, test)]
-    return run.kept(
-        "mnist-labels-classified", lambda: common.classify(pair, train, test, trial)[["error", "predicted"]],
-        features=pair, labels=labels, trial=trial,
-    )
 
 
 def _features(

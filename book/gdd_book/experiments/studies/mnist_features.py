@@ -1,7 +1,5 @@
 """Which features of digits classify well: one-step features of layer 1, beside features that owe the model nothing."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +14,7 @@ from gdd.inference.deformations import Deformations, deform
 from gdd.one_step import DIGIT_SIZES
 from gdd_book.data import datasets
 from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
-from gdd_book.evaluate.classify import Copies, SvmProtocol, fit_svm
+from gdd_book.evaluate.classify import SvmProtocol, fit_svm
 from gdd_book.experiments.common import Outcome, along, by_size, classify, experiment, outcome, repeated
 from gdd_book.progress import Run
 from gdd_book.training import chain_of
@@ -119,16 +117,11 @@ def _measured(
         reduce = principal_components(before, p["components"])
         before, after, make = reduce(before), reduce(after), lambda part: reduce(unfold(part))
     protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(train) // 10))
-    copies = copies_of(train, make, p["copies"], p["seed"])
+    transforms = COPIES.draw(p["copies"], p["seed"])
+    copies = (lambda used: (make(deform(train[used], one)) for one in transforms)) if transforms else None
     one = classify((before, after), train, test, trial, protocol, copies)
     best = float(one.cross_validation.min())
     return xr.Dataset({"error": one.error, "gamma": one.attrs["chosen_gamma"], "cross_validation": best})
-
-
-def copies_of(images: xr.DataArray, make: Callable, count: int, seed: int) -> Copies | None:
-    """How to make the features of ``count`` deformed copies of some of these images; None where there are none."""
-    transforms = COPIES.draw(count, seed)
-    return (lambda used: (make(deform(images[used], one)) for one in transforms)) if transforms else None
 
 
 def _feature_makers(

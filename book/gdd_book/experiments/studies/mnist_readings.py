@@ -1,7 +1,5 @@
 """How a digit's code is read, and what that does to the error: pretrained and refined atoms on the same digits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,12 +10,11 @@ from sklearn.decomposition import SparseCoder
 
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, LABEL
-from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import make_problem, precisions_of, prior_odds, run_problem
 from gdd.model.convolution import correlate
-from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
+from gdd.sampler.placement import placement_grid
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
 from gdd_book.data import datasets
@@ -77,7 +74,10 @@ def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
         for stage, one in trained.items():
             state = one.state if isinstance(one, Refined) else begun
             errors = _errors(_readings(one, state, trained[STAGES[0]], (train, test), p), train, test, p)
-            stages[stage] = _describe(one, state).merge(errors).merge(_examples(_atoms_of(one), shown, p))
+            seeds = (1000 * (1 + chain) + p["seed"] for chain in (0, 1))  # two chains, of other random numbers
+            codes = np.float32([_code(_atoms_of(one), shown, p, seed=seed).ml_sample.values for seed in seeds])
+            stages[stage] = _describe(one, state).merge(errors)
+            stages[stage]["example_code"] = ("chain", "digit", ATOM, "place_row", "place_col"), codes
             bar.step()
     out = along("stage", stages)
     out["example"] = ("digit", "plane", "row", "col"), np.int16(np.round(255 * shown.values))
@@ -106,19 +106,12 @@ def _errors(readings: dict[str, list], train: xr.DataArray, test: xr.DataArray, 
     return xr.Dataset({"error": ("reading", errors), "numbers": ("reading", active)}, {"reading": list(readings)})
 
 
-def _examples(atoms: Atoms, shown: xr.DataArray, p: dict) -> xr.Dataset:
-    """Codes of some digits, by two chains that differ in their random numbers only."""
-    codes = [_code(atoms, shown, p, seed=1000 * (1 + chain) + p["seed"]).ml_sample.values for chain in (0, 1)]
-    return xr.Dataset({"example_code": (("chain", "digit", ATOM, "place_row", "place_col"), np.float32(codes))})
-
-
 def _atoms_of(one: Pretrained | Refined) -> Atoms:
     """Projected atoms, and what reads with them."""
     return Atoms(project(one).values.astype(np.float32), one.model, precisions_of(one))
 
 
 # ---- readings
-
 Pair = list[np.ndarray | xr.DataArray]  # of training and of test digits
 
 
@@ -142,7 +135,10 @@ def _readings(
     for gamma_e in (p["refine_noise"], COARSE):
         keep(f"one sample, noise precision {gamma_e:g}",
              lambda images, gamma_e=gamma_e: _code(atoms, images, p, gamma_e=gamma_e).ml_sample)
-    keep("mean of several chains", lambda images: _mean_of_chains(atoms, images, p))
+    short = {part: max(1, p[f"test_{part}"] // 5) for part in ("burn_in", "collect")}
+    keep("mean of several chains", lambda images: sum(
+        _code(atoms, images, p, seed=1000 * (1 + chain) + p["seed"], **short)["mean"].values
+        for chain in range(p["chains"])) / p["chains"])
     keep("cooled to a mode", lambda images: cooled(atoms, images, p["seed"]))
     placed, everywhere = (placed_atoms(atoms.values, one, atoms.model.image_size) for one in (stride, (1, 1)))
     keep("matching pursuit", lambda images: _sparse(placed, images, "omp", transform_n_nonzero_coefs=PURSUED))
@@ -165,13 +161,6 @@ def _code(atoms: Atoms, images: xr.DataArray, p: dict, gamma_e: float = 0.0, **m
     """One-layer deconvolution, under the model's own precisions unless ``gamma_e`` is given."""
     precisions = gamma_e or atoms.precisions[0], atoms.precisions[1]
     return encode(images, atoms.values, atoms.model.stride, precisions, p, **more)
-
-
-def _mean_of_chains(atoms: Atoms, images: xr.DataArray, p: dict) -> np.ndarray:
-    """Mean of the means of several chains, each with a fifth of the sweeps."""
-    short = {"burn_in": max(1, p["test_burn_in"] // 5), "collect": max(1, p["test_collect"] // 5)}
-    chains = (_code(atoms, images, p, seed=1000 * (1 + c) + p["seed"], **short)["mean"] for c in range(p["chains"]))
-    return sum(part.values for part in chains) / p["chains"]
 
 
 def cooled(atoms: Atoms, images: xr.DataArray, seed: int) -> np.ndarray:

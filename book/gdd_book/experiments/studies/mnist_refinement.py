@@ -1,7 +1,5 @@
 """Sec. 2.3 on digits: what refinement does, whether its start matters; and whether pruning finds how many atoms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -17,7 +15,7 @@ from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData
 from gdd.reference.random import REFINE, TEST, Key
 from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
-from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
+from gdd.sampler.pretrain import Fitted, pretrain
 from gdd.sampler.refine import Refined, fresh_start, start_from
 from gdd_book import training
 from gdd_book.data import datasets
@@ -27,7 +25,6 @@ from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.progress import Run
 
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
-
 BEFORE = "pretrained"
 REFINE_DRAW = "refine_draw"  # sweeps of a refinement; ``draw`` counts those of pretraining
 PER_SWEEP = ("log_joint", "log_likelihood", "residual", "active")
@@ -56,7 +53,9 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
     models = {BEFORE: _describe(project(fitted), begun, first.data, fitted.model)}
     models |= {name: _describe(project(one), one.state, one.data, one.model) for name, one in refined.items()}
-    dataset = along("model", models).merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
+    pre = {f"pre_{name}": (("layer", DRAW), np.stack([layer.traces[name].values[0] for layer in fitted.layers]))
+           for name in PER_SWEEP} | {"numbers_explained": ("layer", [data.images.size for data in fitted.inputs])}
+    dataset = along("model", models).merge(xr.Dataset(pre)).merge(_refinement_traces(refined))
     specs = {name: one.refinement for name, one in refined.items()}
     return outcome(dataset, p, training.digits(p), model=fitted.model, **specs)
 
@@ -70,15 +69,6 @@ def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: Mo
                               np.float32(state.shared.dictionaries[0])),
         "rms": float(np.sqrt((joint_residual(state, data, model) ** 2).mean())),
     })
-
-
-def _pretraining_traces(fitted: Pretrained) -> xr.Dataset:
-    """Every sweep of both layers, (layer, draw), in names that begin with pre_; how many numbers each explains."""
-    every = {
-        f"pre_{name}": (("layer", DRAW), np.stack([layer.traces[name].values[0] for layer in fitted.layers]))
-        for name in PER_SWEEP
-    }
-    return xr.Dataset(every | {"numbers_explained": ("layer", [data.images.size for data in fitted.inputs])})
 
 
 def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
@@ -95,8 +85,6 @@ def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
 
 
 # ---- what keeps layer 1 alive
-
-
 @experiment(
     "mnist-planes", seed=0, dictionary_every=4, learned=(False, True), empty=(False, True), **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 60, "burn_in": 30, "collect": 10, "refine_burn_in": 20, "refine_collect": 5},
@@ -128,7 +116,6 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
 
 
 # ---- is pretraining the key?
-
 STARTS = ("pretrained", "patches", "random")
 TRACES = ("log_joint", "residual", "active", "held_out", "held_out_active")
 
@@ -182,7 +169,10 @@ def _run_both(
     chain: ChainSpec, bar,
 ) -> xr.Dataset:
     """Values of `TRACES` after each of the chain's burn-in sweeps, (draw,)."""
-    other, rows = _blank(len(unseen.images), model, refinement), []
+    *below, top = [np.full((len(unseen.images), s.atoms, *s.grid), EMPTY, np.int16) for s in model.shapes()]
+    other = JointLocal(tuple(map(np.zeros_like, below)), top, np.zeros(top.shape, np.float32),
+                       np.array([refinement.noise.fixed]))  # nothing is active, every block at its first position
+    rows = []
     for sweep in range(chain.burn_in):
         state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweep))
         held = JointState(other, state.shared)
@@ -193,17 +183,7 @@ def _run_both(
     return xr.Dataset({name: (DRAW, values) for name, values in zip(TRACES, np.transpose(rows), strict=True)})
 
 
-def _blank(images: int, model: ModelSpec, refinement: RefinementSpec) -> JointLocal:
-    """Local part of images that nothing is known about: no coefficient active, every block at its first position."""
-    shapes = model.shapes()
-    positions = tuple(np.zeros((images, s.atoms, *s.grid), np.int16) for s in shapes[:-1])
-    z = np.full((images, shapes[-1].atoms, *shapes[-1].grid), EMPTY, np.int16)
-    return JointLocal(positions, z, np.zeros(z.shape, np.float32), np.array([refinement.noise.fixed]))
-
-
 # ---- are the numbers of atoms inferred?
-
-
 @experiment(
     "mnist-atoms", seeds=(0,), **training.HELD_DIGITS,
     demo={"data": "digits", "n_train": 60, "starts_1": (16, 32), "starts_2": (20, 40), "shares": (0.01, 0.2),
@@ -226,7 +206,8 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
     if p["prune_from"] >= p["burn_in"]:
         raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
     model, starts = training.digits_model(p), (p["starts_1"], p["starts_2"])
-    models = [{start: _single(model, layer, start) for start in starts[layer]} for layer in (0, 1)]
+    models = [{start: ModelSpec((replace(layer, atoms=start),), shape.input_size, shape.planes) for start in of_layer}
+              for layer, shape, of_layer in zip(model.layers, model.shapes(), starts, strict=True)]
     sweeps = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"])) * (p["burn_in"] + p["collect"])
     subsets = {}
     with run.bar(sweeps, "mnist-atoms") as bar:
@@ -247,12 +228,6 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
                 tables.append(along(f"start_{layer + 1}", {start: along("share", one) for start, one in found.items()}))
             subsets[seed] = xr.merge(tables)
     return outcome(along("seed", subsets), p, images, model=model)
-
-
-def _single(model: ModelSpec, layer: int, atoms: int) -> ModelSpec:
-    """One layer of a model by itself, with another number of atoms."""
-    shape = model.shapes()[layer]
-    return ModelSpec((replace(model.layers[layer], atoms=atoms),), shape.input_size, shape.planes)
 
 
 def _describe_pruned(fitted: Fitted, widest: int, number: int) -> xr.Dataset:

@@ -1,9 +1,4 @@
-"""What `gdd.OneStepFeatures` brings a user: errors with few labels, beside simple features.
-
-Every feature sees the same images and the same classifier. No test image reaches a feature or the tuning.
-"""
-
-from __future__ import annotations
+"""What `gdd.OneStepFeatures` brings a user: errors with few labels, beside simple features."""
 
 import os
 import subprocess
@@ -33,7 +28,6 @@ from gdd_book.experiments.studies.mnist_features import PROTOCOL
 from gdd_book.progress import Run
 
 # ---- which picture is a patch from?
-
 #: pictures that come with scikit-image and scikit-learn, grey; none has a part that is all alike
 PICTURES = ("brick", "grass", "gravel", "moon", "hubble_deep_field", "immunohistochemistry", "coins", "chelsea",
             "china.jpg", "flower.jpg")
@@ -44,10 +38,9 @@ TRAIN, TEST = (0.0, 0.6), (0.6, 1.0)
 
 
 def texture_patches(count: int, seed: int, between: tuple[float, float] = TRAIN) -> xr.DataArray:
-    """Patches of `PICTURES`, ``count`` of each, at random places of a strip of each picture.
+    """Patches of `PICTURES`, ``count`` of each, at random places of a strip of each: (image, plane, row, col), 0 to 1.
 
-    (image, plane, row, col) of float32, 0 to 1, with ``label``, the number of the picture. ``between`` : shares of the
-    picture's width, from the left
+    ``between`` : shares of the picture's width, from the left
     """
     random, found = generator(seed), []
     for name in PICTURES:
@@ -64,7 +57,6 @@ def texture_patches(count: int, seed: int, between: tuple[float, float] = TRAIN)
 
 
 # ---- few labels
-
 DATA = ("digits", "textures")
 #: features by what they are learned from
 PIXELS, COMPONENTS, PATCHES, DEFAULT = "raw pixels", "principal components", "k-means patches", "OneStepFeatures()"
@@ -151,7 +143,6 @@ def _timed(features: Callable, images: xr.DataArray) -> tuple[np.ndarray, float]
 
 
 # ---- scattering
-
 #: interpreter with kymatio, whose scipy is another; rows of scattering are left out where the variable is not set
 KYMATIO = "GDD_KYMATIO"
 SCATTERING = "scattering (kymatio, numpy)"

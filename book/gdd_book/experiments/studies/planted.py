@@ -1,11 +1,7 @@
 """Planted data: are the atoms that made the images found again from random initial atoms?
 
-Images are drawn from the layer itself, sparse and noisy. One chain starts from random atoms, another at the truth. If
-atoms are missed, the fit and the log joint beside those of the truth say whether the chain found something better or
-merely got stuck.
+Another chain starts at the truth: its fit and log joint say whether the first found better or got stuck.
 """
-
-from __future__ import annotations
 
 import hashlib
 
@@ -52,10 +48,7 @@ def planted(p: dict, run: Run) -> Outcome:
 
 
 def learn(truth: xr.Dataset, p: dict, seed: int, **more) -> xr.Dataset:
-    """What one chain found: matched atoms, how many count as recovered, fit and log joint over the collected sweeps.
-
-    ``more`` : further arguments of `gdd.sampler.pretrain.fit_layer`
-    """
+    """What one chain (``more`` goes to `fit_layer`) found: matched atoms, how many are recovered, fit and log joint."""
     chain = ChainSpec(p["burn_in"], p["collect"], seed, start="random")
     fitted = fit_layer(data_of(truth), LAYER, shape_of(truth), chain, **more)
     match = match_atoms(fitted.state.shared.dictionary, truth.atoms)

@@ -9,8 +9,6 @@ settings the one with the least error of the paper's sample in the cross-validat
 subsets, for each kind of atoms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -48,8 +46,8 @@ DESCRIBED, SECOND_CHAIN = 200, 1000
 def learned_atoms(kind: str, seed: int = 0) -> np.ndarray:
     """Projected atoms (atom, plane, atom_row, atom_col) of the paper's MNIST model, learned from 1,000 digits.
 
-    Both stages have the paper's lengths. ``kind`` is one of `ATOMS`; those refined at noise precision 2 are of the
-    models of `mnist-generated`, the others, in whole percents, of the records of `mnist-readings`. Or `WINDOWS`.
+    ``kind``: one of `ATOMS`, at the paper's lengths, from models of `mnist-generated` or records of `mnist-readings`;
+    or `WINDOWS`
     """
     if kind == WINDOWS:
         images = datasets.load("mnist", "train", n=1000, seed=seed).values
@@ -94,13 +92,20 @@ def _surface(kind: str, p: Mapping, run: Run) -> xr.Dataset:
     settings = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
     with run.bar(len(p["noises"]) * len(p["ratios"]), f"coding, subset {p['seed']}, {kind}") as bar:
 
+        def one_setting(gamma_e: float, rho: float) -> xr.Dataset:
+            pair, some = precisions(atoms, gamma_e, rho), images[:DESCRIBED]
+            codes = encode(images, atoms, STRIDE, pair, p)
+            again = encode(some, atoms, STRIDE, pair, p, seed=p["seed"] + SECOND_CHAIN).ml_sample.values
+            fits = [fit_svm(codes[kind], images[LABEL].values, seed=p["seed"]) for kind in KINDS]
+            found = describe_code(some.values, atoms, codes.ml_sample.values[:DESCRIBED], again, pair)
+            errors = "feature_kind", [float(fit.table.min()) for fit in fits]
+            return found.assign(cross_validation=errors).assign_coords(feature_kind=list(KINDS))
+
         def cell(gamma_e: float, rho: float) -> xr.Dataset:
             bar.step()
-            return run.kept(
-                "mnist-precisions", lambda: _one_setting(images, atoms, gamma_e, rho, p),
-                images=images, atoms=atoms, precisions=(gamma_e, rho), settings=settings,
-                code=training.code_of("inference"),
-            )
+            depends = {"images": images, "atoms": atoms, "precisions": (gamma_e, rho), "settings": settings}
+            code = training.code_of("inference")
+            return run.kept("mnist-precisions", lambda: one_setting(gamma_e, rho), **depends, code=code)
 
         table = along("noise", {
             gamma_e: along("ratio", {rho: cell(gamma_e, rho) for rho in p["ratios"]}) for gamma_e in p["noises"]
@@ -108,17 +113,6 @@ def _surface(kind: str, p: Mapping, run: Run) -> xr.Dataset:
     return table.assign({
         "projected_atoms": (DICTIONARY, in_own_percents(atoms)), "largest": (ATOM, np.abs(atoms).max(axis=(1, 2, 3))),
     })
-
-
-def _one_setting(images: xr.DataArray, atoms: np.ndarray, gamma_e: float, rho: float, p: Mapping) -> xr.Dataset:
-    """One cell of the surface."""
-    pair = precisions(atoms, gamma_e, rho)
-    some = images[:DESCRIBED]
-    codes = encode(images, atoms, STRIDE, pair, p)
-    again = encode(some, atoms, STRIDE, pair, p, seed=p["seed"] + SECOND_CHAIN).ml_sample.values
-    errors = [float(fit_svm(codes[kind], images[LABEL].values, seed=p["seed"]).table.min()) for kind in KINDS]
-    found = describe_code(some.values, atoms, codes.ml_sample.values[:DESCRIBED], again, pair)
-    return found.assign(cross_validation=("feature_kind", errors)).assign_coords(feature_kind=list(KINDS))
 
 
 def describe_code(
@@ -154,8 +148,6 @@ def describe_code(
 
 
 # ---- the weights' precision in learning
-
-
 @experiment(
     "mnist-weights", seeds=(0, 1, 2), **training.HELD_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0,), "ratios": (0.0, 1.0), "burn_in": 20,
@@ -183,9 +175,7 @@ def mnist_weights(p: dict, run: Run) -> Outcome:
     return outcome(along("subset", subsets), p, train, model=training.digits_model(p))
 
 
-def _learned_at(
-    p: dict, both: tuple[xr.DataArray, xr.DataArray], noise: float, ratio: float, run: Run
-) -> xr.Dataset:
+def _learned_at(p: dict, both: tuple[xr.DataArray, xr.DataArray], noise: float, ratio: float, run: Run) -> xr.Dataset:
     """One cell of `mnist_weights`."""
     p = {name: value for name, value in p.items() if name not in ("seeds", "noises", "ratios")}
     p |= {"refine_noise": noise, "ratio": ratio}

@@ -1,12 +1,8 @@
 """The supplement's draws taken literally, on layer 1 of digits, and mended one after another.
 
-The errata (book/errata.yml) show formula by formula what is wrong. Here the whole algorithm runs as it stands: a map is
-drawn at once from the residual without it (P3), an atom has a diagonal covariance (P4), every weight a precision of its
-own (P7), gamma_e the printed shape (P6), a position the printed weight (P2). What is no distribution at all as printed
-is read as the nearest that can be drawn, and said so. Page: book/model/as-printed.
+The whole algorithm runs as it stands (P2, P3, P4, P6, P7). What is no distribution at all as printed is read as the
+nearest that can be drawn, and said so. Page: book/model/as-printed.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,21 +69,14 @@ def printed_algorithm(p: dict, run: Run) -> Outcome:
         for seed in p["seeds"]:
             images = digits(p | {"seed": seed})
             found = {
-                name: literal_chain(images.values[:, 0], one, sweeps, seed, bar) for name, one in READINGS.items()
-            } | {name: right_chain(images, model, sweeps, seed) for name, model in zip(RIGHT, right, strict=True)}
+                name: literal_chain(images.values[:, 0], one, sweeps, seed, bar) for name, one in READINGS.items()}
+            energy = float((images.values.astype(float) ** 2).sum()) / images.size
+            for name, model in zip(RIGHT, right, strict=True):
+                traces = right_layer(images, model, sweeps, seed).traces.isel(chain=0)
+                values = traces.residual.values / np.sqrt(energy), traces.gamma_e.values, traces.active.values
+                found[name] = xr.Dataset({name: ("sweep", one) for name, one in zip(TRACES, values, strict=True)})
             subsets[seed] = along("reading", found)
     return outcome(along("subset", subsets), p, images, model=MNIST.as_printed())
-
-
-def right_chain(images: xr.DataArray, model: ModelSpec, sweeps: int, seed: int) -> xr.Dataset:
-    """`literal_chain` of a model's layer 1, by the library."""
-    layer = right_layer(images, model, sweeps, seed)
-    traces = layer.traces.isel(chain=0)
-    energy = float((images.values.astype(float) ** 2).sum()) / images.size
-    return xr.Dataset({
-        "residual": ("sweep", traces.residual.values / np.sqrt(energy)),
-        "gamma_e": ("sweep", traces.gamma_e.values), "active": ("sweep", traces.active.values),
-    })
 
 
 def right_layer(images: xr.DataArray, model: ModelSpec, sweeps: int, seed: int) -> Fitted:
@@ -223,12 +212,8 @@ def left_over(images: xr.DataArray, sweeps: Sequence[int], seed: int, shown: int
     """What the chains of `SHOWN` and the right sampler, with its precisions held, leave of images.
 
     ``left`` (reading, sweep, image, row, col), of the first ``shown`` images; ``residual`` (reading, sweep), the norm
-    of what is left of all images over theirs. A chain that diverges goes on as long as there are numbers, then NaN.
-
-    Parameters
-    ----------
-    images : (image, plane, row, col), of one plane
-    sweeps : after how many sweeps, rising; 0 is the start
+    of what is left of all over theirs; NaN behind a divergence. ``images`` (image, plane, row, col), of one plane;
+    ``sweeps`` rising, 0 is the start
     """
     seen, found = images.values[:, 0].astype(float), {}
     for name, reading in SHOWN.items():
@@ -239,17 +224,12 @@ def left_over(images: xr.DataArray, sweeps: Sequence[int], seed: int, shown: int
             except np.linalg.LinAlgError:
                 chain.left[:] = np.nan
             found[name] += [chain.left.copy()] if sweep in sweeps else []
-    found["corrected"] = [right_left_over(images, sweep, seed) for sweep in sweeps]
+    found["corrected"] = []
+    held = MNIST.with_held(HELD_DIGITS["noise_precision"], HELD_DIGITS["weight_precision"])
+    for sweep in sweeps:  # a longer chain begins with the same sweeps
+        layer = right_layer(images, held, sweep, seed) if sweep else None
+        found["corrected"].append(seen if layer is None else seen - reconstruction(layer.state, layer.shape)[:, 0])
     left = xr.DataArray([*found.values()], {"reading": [*found], "sweep": list(sweeps)},
                         ("reading", "sweep", "image", "row", "col"))
     residual = np.sqrt((left**2).sum(("image", "row", "col"), skipna=False)) / np.linalg.norm(seen)
     return xr.Dataset({"left": left.isel(image=slice(shown)), "residual": residual})
-
-
-def right_left_over(images: xr.DataArray, sweeps: int, seed: int) -> np.ndarray:
-    """What the right sampler leaves after its first sweeps, (image, row, col); a longer chain begins with the same."""
-    if not sweeps:
-        return images.values[:, 0]
-    held = MNIST.with_held(HELD_DIGITS["noise_precision"], HELD_DIGITS["weight_precision"])
-    layer = right_layer(images, held, sweeps, seed)
-    return images.values[:, 0] - reconstruction(layer.state, layer.shape)[:, 0]

@@ -1,11 +1,7 @@
 """Is it the atoms or the whitening? Features of digits that owe the model nothing, whitened as the best ones are.
 
-The book's best features on MNIST are one-step features of four dictionaries, whitened against small deformations.
-Here windows of digits take the atoms' place, and k-means patches and scattering the features', under the same whitening
-and the same classifier. Page: book/mnist/best.
+Windows of digits take the atoms' place, k-means patches and scattering the features'. Page: book/mnist/best.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Callable

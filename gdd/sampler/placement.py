@@ -1,4 +1,4 @@
-"""Atoms placed on a grid of the image: their correlations with images, and their Gram matrix.
+"""Atoms placed on a grid of the image, and their Gram matrix: what the kernels of single coefficients need.
 
 A projected atom is placed at pixels ``(row, col) * stride``. With ragged pooling blocks an atom in the last row or
 column of the grid reaches beyond the image and is cropped. `gdd.projection.render_projected` sums placed atoms.
@@ -11,6 +11,7 @@ from math import ceil
 import numpy as np
 
 from gdd.model.pooling import Size
+from gdd.sampler.kernels.coefficients import Problem
 
 
 def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
@@ -22,27 +23,28 @@ def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
     return tuple(min(ceil((n - a) / s) + 1, ceil(n / s)) for n, a, s in along)
 
 
-def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> np.ndarray:
-    """Inner products of every image with every placed atom: (image, row, col, atom).
+def place_atoms(
+    atoms: np.ndarray, image_size: Size, stride: Size, gamma_w: float, log_prior_odds: float
+) -> Problem:
+    """Placed atoms, their Gram matrix and the prior of their coefficients.
 
-    The readable twin of `gdd.sampler.kernels.coefficients.correlate_image`.
+    atoms : (atom, plane, atom_row, atom_col), in units in which the noise has precision 1, or in those of a layer
     """
-    grid, (h, w) = placement_grid(images.shape[2:], atoms.shape[2:], stride), atoms.shape[2:]
-    out = np.empty((len(images), *grid, len(atoms)), np.result_type(images, atoms))
-    for i, j in np.ndindex(grid):
-        window = images[..., i * stride[0] :, j * stride[1] :][..., :h, :w]
-        part = atoms[..., : window.shape[2], : window.shape[3]]
-        out[:, i, j] = window.reshape(len(images), -1) @ part.reshape(len(atoms), -1).T
-    return out
+    number, planes, rows, cols = atoms.shape
+    grid, gram = placement_grid(image_size, (rows, cols), stride), gram_by_offset(atoms, image_size, stride)
+    offsets = [offset_index(*sizes) for sizes in zip(grid, image_size, (rows, cols), stride, strict=True)]
+    row, col = (np.diagonal(index) for index in offsets)
+    norm = np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]].ravel().astype(np.float64)
+    atoms_last = np.ascontiguousarray(atoms.transpose(2, 3, 1, 0)).reshape(rows, cols * planes, number)
+    return Problem(atoms_last, planes, np.array(stride), gram, *offsets, norm, gamma_w, log_prior_odds)
 
 
-def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
-    """Inner products of all pairs of placed atoms by the offset of the second: (atom, row slab, col slab, atom).
+def gram_by_offset(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
+    """Inner products of all pairs of placed atoms by the offset of the second: (atom, row offset, col offset, atom).
 
     Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
     reach beyond the image, and only the overlap of two such atoms is cropped: it has an extra entry, the last.
-    `slab_index` gives the entry of a pair of positions. The entries for a change of one coefficient are contiguous. The
-    full matrix, (positions x atoms) squared, is `dense_gram`.
+    `offset_index` gives the entry of a pair of positions. The entries for a change of one coefficient are contiguous.
     """
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     cuts = []
@@ -65,21 +67,14 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
     return gram
 
 
-def _opposite(slab: int, positions: int) -> int:
-    """Return the slab with the two atoms exchanged."""
-    return slab if slab == 2 * positions - 1 else 2 * positions - 2 - slab
+def _opposite(entry: int, positions: int) -> int:
+    """Return the entry with the two atoms exchanged."""
+    return entry if entry == 2 * positions - 1 else 2 * positions - 2 - entry
 
 
-def slab_index(positions: int, size: int, reach: int, step: int) -> np.ndarray:
-    """Entry of `gram_slabs` for each pair of positions along one axis: (positions, positions)."""
+def offset_index(positions: int, size: int, reach: int, step: int) -> np.ndarray:
+    """Entry of `gram_by_offset` for each pair of positions along one axis: (positions, positions)."""
     index = np.arange(positions)[None, :] - np.arange(positions)[:, None] + positions - 1
     if size - (positions - 1) * step < reach:
         index[-1, -1] = 2 * positions - 1
     return index
-
-
-def dense_gram(slabs: np.ndarray, row_slab: np.ndarray, col_slab: np.ndarray) -> np.ndarray:
-    """Gram matrix (coefficient, coefficient) from `gram_slabs` and `slab_index`; (row, col, atom), atom fastest."""
-    full = slabs[:, row_slab[:, None, :, None], col_slab[None, :, None, :]]  # (atom, row, col, row', col', atom')
-    size = slabs.shape[0] * len(row_slab) * len(col_slab)
-    return full.transpose(1, 2, 0, 3, 4, 5).reshape(size, size)
