@@ -16,18 +16,20 @@ TUNED = "preset"  # each set has its own
 
 def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
     """Test error by labelled images of a class, a panel for each record of `few-labels`, with 95 % intervals."""
-    figure, axes = style.new_figure(1, len(found), height=3.4, squeeze=False)
+    figure, axes = style.new_figure(len(found), 1, height=2.8 * len(found), squeeze=False)
     known = PIXELS, COMPONENTS, PATCHES, ATOMS, SCATTERING, DEFAULT
     for panel, record in zip(axes.flat, found, strict=True):
+        ends = {}
         for errors in record.error.rename(count="size").transpose("feature_kind", ...):
             kind = errors.feature_kind.item()
             name = kind if kind in known else TUNED
-            look = {"color": style.COLOURS[style.method_colour(name)], "capsize": 2, "label": name}
-            draw_subsets(panel, errors, fmt="--o" if kind in (COMPONENTS, ATOMS) else "-o", **look)
-        panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
+            colour, dash = style.method_colour(name), "--o" if kind in (COMPONENTS, ATOMS) else "-o"
+            last = draw_subsets(panel, errors, fmt=dash, color=style.COLOURS[colour], capsize=2)
+            ends[name.partition(" (")[0].replace(", ", ",\n")] = *last, colour
+        panel.set(xscale="log", ylabel="test error, %", title=TITLES[record.attrs["data_name"]], ylim=0)
         style.write_ticks(panel.xaxis, record["count"].values.tolist())
-    axes.flat[0].set_ylabel("test error, %")
-    style.legend_outside(figure, "lower center", handles=axes.flat[0].get_legend_handles_labels()[0])
+        style.label_ends(panel, ends, 3)
+    panel.set_xlabel("labelled images of a class")
     return style.finish(figure)
 
 
