@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 
-from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
-from gdd.model.convolution import synthesise
-from gdd_book.dictionaries import match_layers, pack, rebuild, unpack
+from gdd_book.dictionaries import match_layers, pack, unpack
 
 
 def stack(seed):
@@ -38,22 +35,3 @@ def test_atoms_are_matched_within_their_layer_at_its_reach():
     np.testing.assert_allclose(found, 1)
     assert (match_layers(moved, one, (0, 1))[3:] < 0.9).all()
     assert (match_layers(stack(2), one, (0, 1)) < 0.9).all()
-
-
-def test_images_are_rebuilt_from_their_own_atoms_and_not_from_others():
-    """Images are sums of a few placed atoms: their own leave no more than the noise, of standard deviation 0.1."""
-    generator = np.random.default_rng(0)
-    atoms = generator.standard_normal((3, 1, 6, 6))
-    maps = np.zeros((4, 3, 4, 4))
-    for image in maps:
-        image[generator.integers(3), generator.integers(4), generator.integers(4)] = 2.0
-    spread = np.zeros((4, 3, 7, 7))
-    spread[:, :, ::2, ::2] = maps
-    clean = synthesise(atoms, spread)
-    images = xr.DataArray((clean + 0.1 * generator.standard_normal(clean.shape)).astype("f4"), dims=IMAGES)
-    chain = {"burn_in": 60, "collect": 20, "seed": 0, "gamma_e": 100.0, "gamma_w": 0.01}
-    own, active = rebuild(images, atoms, (2, 2), **chain)
-    other, _ = rebuild(images, generator.standard_normal(atoms.shape), (2, 2), **chain)
-    assert own == pytest.approx(0.1, rel=0.15)
-    assert 1 <= active < 8
-    assert other > 3 * own

@@ -543,4 +543,4 @@ def pooling_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
              "active": record.active}
     columns = {(name, kind): (values.sel(pooling=kind), 1)
                for name, values in named.items() for kind in record.pooling.values}
-    return style.table(("noise", "ratio"), columns).set_axis(pd.Index(rows, name="γe, ρ"))
+    return style.table(("noise", "ratio"), columns, ["", ""]).set_axis(pd.Index(rows, name="γe, ρ"))
