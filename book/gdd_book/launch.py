@@ -38,8 +38,9 @@ def run_experiment(
         "experiment": name, "scale": scale, "parameters": parameters, "spec": outcome.spec, "seed": outcome.seed,
         "data_name": outcome.data_name, "data_checksum": outcome.data_checksum, "seconds": run.seconds,
     }
+    changes = path.stem.split("--")[1 + (scale == "paper"):]  # without the paper's scale
     for model, learned in outcome.learned.items():
-        models.write(models.name_for(model, path), learned, records.as_json(records.made_by(**made)))
+        models.write("--".join([model, *changes]), learned, records.as_json(records.made_by(**made)))
     return records.write(path, outcome.dataset, **made)
 
 

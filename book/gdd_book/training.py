@@ -97,17 +97,13 @@ def digits(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
     return datasets.load(p["data"], split, n=p["n_train" if split == "train" else "n_test"], seed=p["seed"])
 
 
-def caltech_images(
-    p: Mapping[str, Any], split: str = "train", size: tuple[int, int] | None = None
-) -> xr.DataArray:
+def caltech_images(p: Mapping[str, Any], split: str = "train", size: tuple[int, int] | None = None) -> xr.DataArray:
     """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``.
 
     ``size`` : (row, col); None: that of the model
     """
-    size = size or MODELS[p["model"]].image_size
-    return datasets.load(
-        p["data"], split, classes=p["classes"], per_class=p["per_class"], seed=p["seed"], size=size
-    )
+    chosen = {name: p[name] for name in ("classes", "per_class", "seed")}
+    return datasets.load(p["data"], split, size=size or MODELS[p["model"]].image_size, **chosen)
 
 
 def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_out: int = 0) -> xr.DataArray:
@@ -140,7 +136,8 @@ def setup_of(p: Mapping[str, Any], images: xr.DataArray | None = None) -> Setup:
     if "per_class" not in p:
         return Setup(digits(p) if images is None else images, digits_model(p), p["seed"])
     images = normalised(caltech_images(p)) if images is None else images
-    return Setup(images, caltech_model(p["model"], p), chain_seed(p))
+    text = ",".join((str(p["seed"]), *p["classes"]))  # a seed for each class, lest unused atoms be the same noise
+    return Setup(images, caltech_model(p["model"], p), int(hashlib.sha256(text.encode()).hexdigest()[:7], 16))
 
 
 class Learned(NamedTuple):
@@ -149,12 +146,6 @@ class Learned(NamedTuple):
     trained: Trained
     images: xr.DataArray  # (image, plane, row, col), from which it was learned
     chain: spec.ChainSpec  # of its last stage
-
-
-def chain_seed(p: Mapping[str, Any]) -> int:
-    """Seed of the chains of these classes, another for each, lest atoms that they do not use be the same noise."""
-    text = ",".join((str(p["seed"]), *p["classes"]))
-    return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
 
 
 def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> spec.ChainSpec:
