@@ -20,10 +20,7 @@ def run_experiment(
     name: str, scale: str, changes: Sequence[Sequence[str]] = (), restart: bool = False,
     on_interrupt: Callable[[], None] = lambda: None, jobs: int = 1, scheduler: str | None = None,
 ) -> Path:
-    """Run one experiment, write its record and models; return the record's path. Bad input is refused before any work.
-
-    ``on_interrupt`` is called at Ctrl-C, before the process ends; the others are those of ``gdd run``
-    """
+    """Run one experiment as ``gdd run`` does, write its record and models; bad input is refused before any work."""
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)
     path = records.path_for(name, scale, parameters)

@@ -60,10 +60,7 @@ def model_for(noise_precision: float, weight_precision: float) -> spec.ModelSpec
 
 
 def digits_model(p: Mapping[str, Any]) -> spec.ModelSpec:
-    """Return the model of digits of these parameters.
-
-    With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's.
-    """
+    """Return the model of digits of these parameters; ``learned_planes`` keep layer 1 alive in refinement."""
     model = model_for(p["noise_precision"], p["weight_precision"])
     lower, upper = model.layers
     model = replace(model, layers=(lower, replace(upper, atoms=p.get("top_atoms", upper.atoms))))
@@ -83,10 +80,7 @@ def caltech_model(name: str, p: Mapping[str, Any]) -> spec.ModelSpec:
 
 
 def refinement_for(refine_noise: float, **settings) -> spec.RefinementSpec:
-    """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15).
-
-    ``settings`` : other fields of the refinement
-    """
+    """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15)."""
     noise = spec.Precision(fixed=refine_noise) if refine_noise else spec.Precision((IMAGE,))
     return spec.RefinementSpec(noise, **settings)
 
@@ -98,10 +92,7 @@ def digits(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
 
 
 def caltech_images(p: Mapping[str, Any], split: str = "train", size: tuple[int, int] | None = None) -> xr.DataArray:
-    """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``.
-
-    ``size`` : (row, col); None: that of the model
-    """
+    """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``."""
     chosen = {name: p[name] for name in ("classes", "per_class", "seed")}
     return datasets.load(p["data"], split, size=size or MODELS[p["model"]].image_size, **chosen)
 
@@ -231,10 +222,7 @@ def code_of(*parts: str) -> str:
 
 # ---- one model for each class of a Caltech set
 def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
-    """Learn a model of every class, side by side if ``run`` says so: of each what `learn_class` returns.
-
-    ``images`` are the normalised training images of all classes. What earlier runs have finished is reused.
-    """
+    """Learn a model of every class from normalised images, or find it: of each what `learn_class` returns."""
     names, tasks, known = images.attrs["label_names"].split(","), [], []
     for name in p["classes"]:
         one = p | {"classes": (name,), "stages": STAGES[: 1 + p["refined"]]}

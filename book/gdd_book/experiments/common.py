@@ -77,10 +77,7 @@ def encode(
     images: xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float],
     p: Mapping[str, Any], **more,
 ) -> xr.Dataset:
-    """One-layer deconvolution with projected atoms, chain lengths ``test_burn_in`` and ``test_collect``.
-
-    ``precisions`` : gamma_e and gamma_w. ``more`` : other arguments of `gdd.inference.deconvolution.deconvolve`
-    """
+    """One-layer deconvolution with projected atoms, under gamma_e and gamma_w; ``more`` goes to `deconvolve`."""
     settings = {
         "gamma_e": precisions[0], "gamma_w": precisions[1], "burn_in": p["test_burn_in"], "collect": p["test_collect"],
         "seed": p["seed"], "first_image": 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE,

@@ -40,10 +40,7 @@ def show_regimes(runs: Mapping[str, xr.Dataset]) -> Figure:
 
 
 def show_p_values(record: xr.Dataset) -> Figure:
-    """Every p-value of every sampler of `calibration`, as a dot; right samplers blue, misprints red.
-
-    The line: where the smallest of a right sampler would fall once in a thousand times (Bonferroni).
-    """
+    """Every p-value of `calibration`, as a dot; right samplers blue, misprints red; a line at 0.001 (Bonferroni)."""
     names = list(record.sampler.values)
     figure, axes = style.new_figure(1, 2, height=0.9 + 0.24 * len(names), sharey=True)
     for panel, test, title in zip(axes, ("exact_start", "geweke"), ("exact start", "alternating chain"), strict=True):

@@ -72,10 +72,7 @@ def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: Mo
 
 
 def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
-    """Every sweep of each refinement, (noise, refine_draw), and how many blocks it visited and moved, by strength.
-
-    A chain that is shorter than the longest ends in NaN.
-    """
+    """Every sweep of each refinement, (noise, refine_draw), NaN behind its end; blocks that it visited and moved."""
     every = [one.traces.isel(chain=0).rename({DRAW: REFINE_DRAW}) for one in refined.values()]
     longest = max(one.sizes[REFINE_DRAW] for one in every)
     names = [*PER_SWEEP, *MORE, "visited", "moved"]
