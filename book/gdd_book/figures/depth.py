@@ -143,8 +143,8 @@ def _described(one: xr.Dataset) -> xr.Dataset:
 def show_variants(found: xr.Dataset) -> Figure:
     """Top atoms used most, a row for each of `variants`; the first subset."""
     pictures = found.most_used.isel(subset=0)
-    rows = dict(zip(found.run.values, pictures.values / 100, strict=True))
-    return style.show_rows(rows, 0.33 * len(pictures) + 0.2)
+    rows = dict(zip(found.run.values, pictures.values, strict=True))
+    return style.show_rows(rows, 0.33 * len(pictures) + 0.2, (-100, 100), 3)
 
 
 def show_every_error(found: xr.Dataset, paper: float) -> Figure:

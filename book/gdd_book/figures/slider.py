@@ -20,7 +20,10 @@ SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8").partition
 
 def slider(frames: Iterable[tuple[str, Figure]], says: str, first: int = 0) -> HTML:
     """Frames, figures and words, shown one at a time, by hand or by itself; ``says``: in the picture's place."""
-    shown = [(_encoded(finish(figure)), words) for words, figure in frames]
+    shown = []
+    for words, figure in frames:
+        finish(figure).savefig(large := io.BytesIO(), dpi=DPI)
+        shown.append((_small(Image.open(large)), words))
     return _page(shown, says, first, (
         f'<input type="range" min="0" max="{len(shown) - 1}" value="{first}" autocomplete="off"'
         f' aria-label="{html.escape(says)}" aria-valuetext="{html.escape(shown[first][1])}">'
@@ -44,12 +47,6 @@ def _page(shown: Sequence[tuple], says: str, first: int, controls: str, live: st
         f'<output aria-live="{live}">{html.escape(words)}</output>'
         f'<script type="application/json">{json.dumps(shown)}</script><script>{SCRIPT}</script></div>'
     )
-
-
-def _encoded(figure: Figure) -> str:
-    """A figure as a small picture."""
-    figure.savefig(large := io.BytesIO(), dpi=DPI)
-    return _small(Image.open(large))
 
 
 def _small(picture: Image.Image) -> str:
