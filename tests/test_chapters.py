@@ -114,15 +114,6 @@ def test_reference_has_the_code_of_its_chapter_and_something_to_compare(page):
     assert "image/png" not in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
-def test_every_caption_of_a_table_stands_above_one(page):
-    reference = nbformat.read(REFERENCE / f"{page}.ipynb", 4)
-    shown = {cell.source: str(cell.outputs).count("<table") for cell in reference.cells}
-    for cell in code_cells(chapter.read(notebooks.text_path(page))):
-        captions = cell.metadata.get("caption", [])
-        assert shown[cell.source] >= (1 if isinstance(captions, str) else len(captions)), cell.source
-
-
 def test_no_reference_is_left_over():
     found = {path.relative_to(REFERENCE).with_suffix("").as_posix() for path in REFERENCE.rglob("*.ipynb")}
     quick = yaml.safe_load((REFERENCE / "parameters.yml").read_text(encoding="utf-8"))

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import xarray as xr
-from agreement import two_cores
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_digits
@@ -12,7 +10,6 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import SVC
 
 from gdd.base.checks import GddError
-from gdd.base.compiling import on_threads
 from gdd_book.evaluate.classify import SvmProtocol, best_of, error, fit_svm, tuning_subset
 
 QUICK = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3)
@@ -98,16 +95,6 @@ def test_tuning_subset_keeps_proportions_and_the_cap():
     assert_array_equal(tuning_subset(labels, SvmProtocol(tune_on=1000), 0), np.arange(1000))
     labels = np.repeat(["a", "b", "c"], 67)  # a few images above the cap are kept
     assert [len(tuning_subset(labels, SvmProtocol(tune_on=n), 0)) for n in (199, 198)] == [201, 198]
-
-
-@two_cores
-def test_same_result_for_one_and_two_threads(digits):
-    results = []
-    for threads in (1, 2):
-        with on_threads(threads):
-            results.append(fit_svm(*digits[:2], QUICK))
-    xr.testing.assert_identical(*(one.table for one in results))
-    assert_array_equal(*(one.decide(digits[2]) for one in results))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 from gdd_book import experiments, training
 from gdd_book.experiments.studies import control, depth
 from gdd_book.progress import Run
-from gdd_book.training import digits
 
 BARS = control.planted_dictionaries(1, np.random.default_rng(0))[0][:, 0]
 SMALL = {"n_train": 60, "n_others": 60, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
@@ -28,14 +27,6 @@ def test_share_of_a_copy_of_two_parts_and_of_noise():
     noise = np.random.default_rng(0).standard_normal((20, 25, 25))
     assert depth.explained_by_parts(noise, BARS)[:, 0].mean() < 0.04
     assert (depth.explained_by_parts(np.zeros((1, 25, 25)), BARS) <= 1).all()
-
-
-def test_others_are_training_digits_that_the_model_did_not_see():
-    p = {"data": "digits", "n_train": 100, "n_others": 50, "seed": 1}
-    train = digits(p)
-    others = depth.other_digits(p, train)
-    assert len(others) == 50 and others.attrs["split"] == "train"
-    assert not np.isin(others.number, train.number).any()
 
 
 @pytest.fixture(scope="module")

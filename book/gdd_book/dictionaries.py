@@ -80,10 +80,7 @@ def cut_atoms(images: np.ndarray, count: int, size: tuple[int, int]) -> np.ndarr
 
 
 def rebuild(images: xr.DataArray, atoms: Atoms, stride: tuple[int, int], **options) -> tuple[float, float]:
-    """Root mean square of a pixel that atoms of unit norm leave of images, and active coefficients per image.
-
-    By the sample of highest likelihood; ``options`` go to `gdd.inference.deconvolution.deconvolve`.
-    """
+    """Root mean square that atoms of unit norm leave of a pixel, by the ML sample; active coefficients per image."""
     plain = np.asarray(atoms, np.float32)
     plain = plain / np.sqrt((plain**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
     code = deconvolve(images, plain, stride, **options).ml_sample.values

@@ -22,10 +22,7 @@ def run_experiment(
     on_interrupt: Callable[[], None] = lambda: None, jobs: int = 1, scheduler: str | None = None,
     device: str = "cpu",
 ) -> Path:
-    """Run one experiment, write its record and models; return the record's path. Bad input is refused before any work.
-
-    ``on_interrupt`` is called at Ctrl-C, before the process ends; the others are those of ``gdd run``
-    """
+    """Run one experiment as ``gdd run`` does, write its record and models; bad input is refused before any work."""
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)
     path = records.path_for(name, scale, parameters)
@@ -42,8 +39,9 @@ def run_experiment(
         "data_name": outcome.data_name, "data_checksum": outcome.data_checksum, "seconds": run.seconds,
         "device": device,
     }
+    changes = path.stem.split("--")[1 + (scale == "paper"):]  # without the paper's scale
     for model, learned in outcome.learned.items():
-        models.write(models.name_for(model, path), learned, records.as_json(records.made_by(**made)))
+        models.write("--".join([model, *changes]), learned, records.as_json(records.made_by(**made)))
     return records.write(path, outcome.dataset, **made)
 
 

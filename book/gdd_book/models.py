@@ -47,12 +47,6 @@ def path_of(name: str) -> Path:
     return checkout.results() / "models" / f"{name}.nc"
 
 
-def name_for(model: str, record: Path) -> str:
-    """Name of a model that the run of this record has learned: with the scale, unless the paper's, and all changes."""
-    _, scale, *changed = record.stem.split("--")
-    return "--".join([model, *([] if scale == "paper" else [scale]), *changed])
-
-
 def write(name: str, learned: Learned, provenance: str) -> Path:
     """Write the model of a chain with some of its images; ``provenance`` as JSON."""
     images, some = learned.images, example_images(learned.images)

@@ -93,10 +93,7 @@ class Run:
         return self if self.jobs == 1 and self.scheduler is None else Run(self.cache, device=self.device)
 
     def folder(self, name: str, depends: Mapping[str, Any]) -> Path | None:
-        """Folder of checkpoints that depend on these values; it is not made here.
-
-        ``depends`` : arrays, numbers, words, dataclasses, and lists and mappings of these
-        """
+        """Folder of checkpoints that depend on these values (arrays, numbers, words, dataclasses); not made here."""
         if self.cache is None:
             return None
         text = json.dumps([name, depends], sort_keys=True, default=_plain)

@@ -43,7 +43,8 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     """
     defaults = experiments.defaults(experiment, scale)
     given = experiments.merge(experiment, scale, parameters or {})
-    changed = [f"{name}-{_in_file_name(given[name])}" for name in sorted(given) if given[name] != defaults[name]]
+    changed = [f"{name}-{re.sub(r'[^A-Za-z0-9.+_]+', '_', str(value)).strip('_')}"
+               for name, value in sorted(given.items()) if value != defaults[name]]
     if len(name := "--".join([experiment, scale, *changed]) + ".nc") > LONGEST_NAME:
         raise GddError(f"parameters: the record's name would have {len(name)} letters; {LONGEST_NAME} are allowed")
     return checkout.results() / name
@@ -128,15 +129,12 @@ def fullest(experiment: str) -> xr.Dataset | None:
         own = usual | settings(run)
         return run.sizes["subset"], -sum(as_json(own[name]) != as_json(value) for name, value in usual.items())
 
-    return max(map(_together, runs.values()), key=rank, default=None)
-
-
-def _together(records: list[xr.Dataset]) -> xr.Dataset:
-    """Records of other subsets of one run as one; of a subset that is in several, the first."""
-    run = xr.concat(records, "subset", combine_attrs="override").drop_duplicates("subset").sortby("subset")
-    seconds = sum(record.attrs["seconds"] for record in records)
-    parameters = as_json(settings(records[0]) | {"seeds": run.subset.values.tolist()})
-    return run.assign_attrs(seconds=seconds, parameters=parameters)
+    whole = []
+    for parts in runs.values():  # of a subset that is in several records, the first
+        run = xr.concat(parts, "subset", combine_attrs="override").drop_duplicates("subset").sortby("subset")
+        parameters = as_json(settings(parts[0]) | {"seeds": run.subset.values.tolist()})
+        whole.append(run.assign_attrs(seconds=sum(one.attrs["seconds"] for one in parts), parameters=parameters))
+    return max(whole, key=rank, default=None)
 
 
 def every(experiment: str) -> list[xr.Dataset]:
@@ -204,7 +202,3 @@ def _plain(value):
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"no JSON form for {type(value).__name__}")
-
-
-def _in_file_name(value) -> str:
-    return re.sub(r"[^A-Za-z0-9.+_]+", "_", str(value)).strip("_")

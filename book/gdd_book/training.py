@@ -60,10 +60,7 @@ def model_for(noise_precision: float, weight_precision: float) -> spec.ModelSpec
 
 
 def digits_model(p: Mapping[str, Any]) -> spec.ModelSpec:
-    """Return the model of digits of these parameters.
-
-    With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's.
-    """
+    """Return the model of digits of these parameters; ``learned_planes`` keep layer 1 alive in refinement."""
     model = model_for(p["noise_precision"], p["weight_precision"])
     lower, upper = model.layers
     model = replace(model, layers=(lower, replace(upper, atoms=p.get("top_atoms", upper.atoms))))
@@ -83,10 +80,7 @@ def caltech_model(name: str, p: Mapping[str, Any]) -> spec.ModelSpec:
 
 
 def refinement_for(refine_noise: float, **settings) -> spec.RefinementSpec:
-    """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15).
-
-    ``settings`` : other fields of the refinement
-    """
+    """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15)."""
     noise = spec.Precision(fixed=refine_noise) if refine_noise else spec.Precision((IMAGE,))
     return spec.RefinementSpec(noise, **settings)
 
@@ -97,17 +91,10 @@ def digits(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
     return datasets.load(p["data"], split, n=p["n_train" if split == "train" else "n_test"], seed=p["seed"])
 
 
-def caltech_images(
-    p: Mapping[str, Any], split: str = "train", size: tuple[int, int] | None = None
-) -> xr.DataArray:
-    """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``.
-
-    ``size`` : (row, col); None: that of the model
-    """
-    size = size or MODELS[p["model"]].image_size
-    return datasets.load(
-        p["data"], split, classes=p["classes"], per_class=p["per_class"], seed=p["seed"], size=size
-    )
+def caltech_images(p: Mapping[str, Any], split: str = "train", size: tuple[int, int] | None = None) -> xr.DataArray:
+    """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``."""
+    chosen = {name: p[name] for name in ("classes", "per_class", "seed")}
+    return datasets.load(p["data"], split, size=size or MODELS[p["model"]].image_size, **chosen)
 
 
 def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_out: int = 0) -> xr.DataArray:
@@ -140,7 +127,8 @@ def setup_of(p: Mapping[str, Any], images: xr.DataArray | None = None) -> Setup:
     if "per_class" not in p:
         return Setup(digits(p) if images is None else images, digits_model(p), p["seed"])
     images = normalised(caltech_images(p)) if images is None else images
-    return Setup(images, caltech_model(p["model"], p), chain_seed(p))
+    text = ",".join((str(p["seed"]), *p["classes"]))  # a seed for each class, lest unused atoms be the same noise
+    return Setup(images, caltech_model(p["model"], p), int(hashlib.sha256(text.encode()).hexdigest()[:7], 16))
 
 
 class Learned(NamedTuple):
@@ -149,12 +137,6 @@ class Learned(NamedTuple):
     trained: Trained
     images: xr.DataArray  # (image, plane, row, col), from which it was learned
     chain: spec.ChainSpec  # of its last stage
-
-
-def chain_seed(p: Mapping[str, Any]) -> int:
-    """Seed of the chains of these classes, another for each, lest atoms that they do not use be the same noise."""
-    text = ",".join((str(p["seed"]), *p["classes"]))
-    return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
 
 
 def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> spec.ChainSpec:
@@ -243,10 +225,7 @@ def code_of(*parts: str) -> str:
 
 # ---- one model for each class of a Caltech set
 def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
-    """Learn a model of every class, side by side if ``run`` says so: of each what `learn_class` returns.
-
-    ``images`` are the normalised training images of all classes. What earlier runs have finished is reused.
-    """
+    """Learn a model of every class from normalised images, or find it: of each what `learn_class` returns."""
     names, tasks, known = images.attrs["label_names"].split(","), [], []
     for name in p["classes"]:
         one = p | {"classes": (name,), "stages": STAGES[: 1 + p["refined"]]}

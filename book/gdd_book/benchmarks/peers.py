@@ -132,10 +132,7 @@ def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Ent
 def our_coding(
     fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray, seed: int
 ) -> tuple[Curve, Callable[[slice], dict[str, float]]]:
-    """Time, error and active coefficients of the best sample of chains of several lengths; what peers are held to.
-
-    The second, of a part of the images: ``active`` and ``error`` of one of those chains there.
-    """
+    """Curve of the best samples of chains of several lengths; ``active`` and ``error`` of one on some images."""
     infer(fitted, atoms, images[:2], burn_in=0, collect=1, seed=seed)  # compiles
     rows, squares, active = [], [], []
     for burn_in, collect in CODING:

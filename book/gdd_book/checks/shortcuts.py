@@ -75,10 +75,7 @@ def position_without_norm(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
 ) -> JointState:
-    """Draw a position without the squared norm of its image, as if that were the same at every position.
-
-    In the bottom layer it is the same, if all pixels are observed.
-    """
+    """Draw a position as if the squared norm of its image were the same everywhere, as in a whole bottom layer."""
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
     positions, places = positions_of_block(model.shapes()[layer], *where[2:])
     images = value * unit_images(state, data, model, layer, where[1], places)

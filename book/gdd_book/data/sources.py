@@ -127,10 +127,7 @@ def damaged(path: Path, what: object) -> GddError:
 
 @lru_cache(maxsize=8)
 def tree_index(source: Source, path: Path, changed: int) -> tuple[tuple[str, ...], str]:
-    """Return the names of all pictures ``class/file.jpg``, ascending, and the sha256 of names and bytes.
-
-    ``changed`` is the path's time of change: a file replaced by another one is read again.
-    """
+    """Names of all pictures ``class/file.jpg``, ascending; sha256 of names and bytes; read again when ``changed``."""
     if source.content is None and path.is_file():  # tarfile may read a truncated archive as whole
         with open(path, "rb") as archive:
             digest = hashlib.file_digest(archive, "md5").hexdigest()

@@ -203,10 +203,7 @@ def error(
 
 
 def tuning_subset(labels: np.ndarray, protocol: SvmProtocol, seed: int) -> np.ndarray:
-    """Which training images cross-validation uses: all, or ``tune_on`` of them with the classes in proportion.
-
-    All too where fewer images than classes would be left.
-    """
+    """Which training images cross-validation uses: all, or ``tune_on`` of them with the classes in proportion."""
     chosen, (names, counts) = np.arange(len(labels)), np.unique(labels, return_counts=True)
     if len(names) < 2:
         raise GddError(f"labels: all are {names[0]}; at least two classes are needed")

@@ -70,9 +70,6 @@ def share_and_interval(right: xr.DataArray, over: str) -> Estimate:
 
 
 def compare_paired(one: np.ndarray, other: np.ndarray) -> Paired:
-    """McNemar's exact test of two classifiers that got these images right, (image,) of bool each.
-
-    Nothing is done about several comparisons.
-    """
+    """McNemar's exact test of two classifiers that got these images right, (image,) of bool; one comparison."""
     wins, losses = int((one & ~other).sum()), int((other & ~one).sum())
     return Paired(wins, losses, binomtest(wins, wins + losses).pvalue if wins + losses else 1.0)

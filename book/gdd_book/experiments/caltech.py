@@ -85,10 +85,7 @@ def classes_of(p: dict) -> tuple[str, ...]:
 
 
 def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.DataArray, xr.DataArray]:
-    """Training images, and at most ``p["n_test"]`` test images of each class, drawn by seed; pixels as they are.
-
-    ``size`` : (row, col); None: that of the model
-    """
+    """Training images, and at most ``p["n_test"]`` test images of each class, drawn by seed; of the model's size."""
     train, test = (training.caltech_images(p, split, size) for split in ("train", "test"))
     order = generator(p["seed"]).permutation(len(test))
     labels = test[LABEL].values[order]

@@ -177,10 +177,7 @@ def _layers(found: xr.Dataset) -> list[int]:
 
 
 def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """CPU minutes of every part of the runs, a row for each class; the last row: milliseconds an image and sweep.
-
-    ``found`` : records of runs with the same parts and numbers of images
-    """
+    """CPU minutes of every part of the runs, a row for each class; the last row: milliseconds an image and sweep."""
     minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found})
     part = minutes.index.str.partition(",").get_level_values(0)
     minutes = minutes.groupby(part, sort=False).sum().T
@@ -269,10 +266,7 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 
 def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataArray:
-    """Accuracy with this model and so many images of each of all classes, (split, feature_kind); the longest chains.
-
-    Where one of several splits lacks a feature it is NaN.
-    """
+    """Accuracy with this model and so many images of each of all classes, (split, feature_kind); the longest chains."""
     def lengths(record: xr.Dataset) -> tuple[int, int]:
         p = settings(record)
         return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
@@ -292,10 +286,7 @@ def feature_words(kind: str) -> str:
 
 
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table.
-
-    Mean over the splits that have this feature, with its 95 % interval and their number; one or two as they are.
-    """
+    """Accuracy in % of each feature, a column for each cell of the table; with the interval and number of splits."""
     columns = {}
     for (model, words), n in product(LAYERS.items(), (15, 30)):
         cell = cell_of(found, model, n)

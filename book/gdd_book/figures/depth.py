@@ -34,10 +34,7 @@ def show_depth(record: xr.Dataset) -> Figure:
 
 
 def show_curves(record: xr.Dataset) -> Figure:
-    """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise's standard deviation.
-
-    Dots: subsets. Dotted lines: what does not depend on the noise.
-    """
+    """Error on hidden pixels, what atoms are made of, error of the classifier, over the noise; dots are subsets."""
     figure, axes = style.new_figure(3, 1, height=6.6, sharex=True)
     hidden = at_its_own(record.hidden_error).mean("hidden_image")
     plain = record.plain_error.mean(("subset", "hidden_image"))
@@ -105,10 +102,7 @@ VARIANTS = {
 
 
 def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Runs of `mnist-depth` that differ from the scan in one setting, along ``run``, at the chosen precision.
-
-    Where a run has fewer subsets than the scan the others are NaN.
-    """
+    """Runs of `mnist-depth` that differ from the scan in one setting, along ``run``, at the chosen precision."""
     noise, runs = chosen(scan), {}
     for record in (*others, scan):
         if record.attrs["scale"] == "paper" and noise in record.noise:
@@ -173,8 +167,8 @@ def ratio_table(found: xr.Dataset) -> pd.DataFrame:
 def show_variants(found: xr.Dataset) -> Figure:
     """Top atoms used most, a row for each of `variants` or `by_ratio`; the first subset."""
     pictures = found.most_used.isel(subset=0)
-    rows = dict(zip(found.run.values, pictures.values / 100, strict=True))
-    return style.show_rows(rows, 0.33 * len(pictures) + 0.2)
+    rows = dict(zip(found.run.values, pictures.values, strict=True))
+    return style.show_rows(rows, 0.33 * len(pictures) + 0.2, (-100, 100), 3)
 
 
 def show_every_error(found: xr.Dataset, paper: float) -> Figure:

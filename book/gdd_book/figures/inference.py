@@ -40,10 +40,7 @@ def show_regimes(runs: Mapping[str, xr.Dataset]) -> Figure:
 
 
 def show_p_values(record: xr.Dataset) -> Figure:
-    """Every p-value of every sampler of `calibration`, as a dot; right samplers blue, misprints red.
-
-    The line: where the smallest of a right sampler would fall once in a thousand times (Bonferroni).
-    """
+    """Every p-value of `calibration`, as a dot; right samplers blue, misprints red; a line at 0.001 (Bonferroni)."""
     names = list(record.sampler.values)
     figure, axes = style.new_figure(1, 2, height=0.9 + 0.24 * len(names), sharey=True)
     for panel, test, title in zip(axes, ("exact_start", "geweke"), ("exact start", "alternating chain"), strict=True):
@@ -102,23 +99,19 @@ def show_planted(record: xr.Dataset) -> Figure:
 
 def _draw_planted(axes, runs: xr.Dataset) -> None:
     """True atoms, and under each that of every run, moved back where it belongs; blank where it has no pixel."""
-    true = runs.true_atoms.values
-    both = np.concatenate([true] + [_moved_back(runs.sel(setting=name)) for name in runs.setting.values])
+    true, moved = runs.true_atoms.values, runs.learned.transpose("setting", ...).values.copy()
+    places = runs.offset.transpose("setting", ...).values.astype(int)
+    for atom, shift in zip(moved.reshape(-1, *true.shape[1:]), places.reshape(-1, 2), strict=True):
+        atom[:] = np.roll(atom, -shift, axis=(1, 2))
+        rows, cols = (np.arange(n) + s for n, s in zip(true.shape[2:], shift, strict=True))
+        atom[:, (rows < 0) | (rows >= len(rows))] = np.nan
+        atom[:, :, (cols < 0) | (cols >= len(cols))] = np.nan
+    both = np.concatenate([true, *moved])
     axes.imshow(mosaic(over_largest(both), len(true)), cmap="gray", vmin=-1, vmax=1)
     style.bare(axes).set_title(f"atoms of data set {int(runs.chain)}", fontsize=style.FONT - 1)
     high, names = true.shape[2] + 1, ["true", *runs.setting.values]
     axes.set_yticks([high * (i + 0.5) - 1 for i in range(len(names))], names, fontsize=style.FONT - 2)
     axes.tick_params(length=0)
-
-
-def _moved_back(one: xr.Dataset) -> np.ndarray:
-    learned = one.learned.values.copy()
-    height, width = learned.shape[2:]
-    for k, (row, col) in enumerate(one.offset.values.astype(int)):
-        learned[k] = np.roll(learned[k], (-row, -col), axis=(1, 2))
-        learned[k][:, (np.arange(height) + row < 0) | (np.arange(height) + row >= height)] = np.nan
-        learned[k][:, :, (np.arange(width) + col < 0) | (np.arange(width) + col >= width)] = np.nan
-    return learned
 
 
 def _draw_recovered(axes, record: xr.Dataset) -> None:

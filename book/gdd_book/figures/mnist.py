@@ -81,10 +81,7 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEATURES)) -> xr.DataArray:
-    """Errors (feature_kind, size, trial) of `mnist-curve` or `mnist-best`, of the record with most subsets.
-
-    Features stand in this order, those that are not in it last; NaN where there is none.
-    """
+    """Errors (feature_kind, size, trial) of `mnist-curve` or `mnist-best`, of the record with most subsets, or NaN."""
     axes, order = ("feature_kind", "size", "trial"), list(order)
     if not found:
         return xr.DataArray(np.empty((0, 0, 0)), {"feature_kind": [], "size": []}, axes)
@@ -131,10 +128,7 @@ def whole_runs(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 
 
 def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()) -> pd.DataFrame:
-    """Test error in % by number of training digits: what the paper prints, and every feature of ours, pretrained.
-
-    Ours are of `mnist-curve` (number of subsets in brackets), or of one of `whole_runs`, of one size the longest.
-    """
+    """Test error in % by training digits: the paper's; ours, pretrained, of `mnist-curve` (subsets) or `whole_runs`."""
     rows = {n: {**errors, LENGTHS: style.sweeps(settings(record))}
             for record in short for n, errors in subset_table(subset_errors([record]), str).iterrows()}
     for record in sorted(whole_runs(found), key=lambda one: settings(one)["burn_in"] + settings(one)["collect"]):
@@ -218,10 +212,7 @@ def labelled() -> tuple[xr.Dataset | None, xr.Dataset | None]:
 
 
 def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | None) -> Figure:
-    """The paper's errors and every feature of `mnist-labels`, coded at the precisions that were chosen.
-
-    ``trained`` : coded at those that training left, the sample alone
-    """
+    """The paper's errors and `mnist-labels` at the precisions chosen; the sample alone at those that training left."""
     lines = [(chosen.error.sel(feature_kind=kind), words.replace(", ", ",\n"), {}) for kind, words in LABELLED.items()]
     if trained is not None:
         before = trained.error.sel(feature_kind="ml_sample")
@@ -351,10 +342,7 @@ def show_filled(
     found: xr.Dataset, hiding: str, methods: Sequence[str], digits: int = 8, word: str = "digit",
     ends: tuple[float, float] = (1, 0),
 ) -> Figure:
-    """Test images as seen (hidden pixels light blue), as each method fills them in, and whole.
-
-    ``ends``: pixels that are shown black and white; ``word``: what the images show
-    """
+    """Test images as seen (hidden pixels light blue), as each method fills them in, whole; ``ends``: black, white."""
     one = found.sel(hiding=hiding)
     mask, truth = one.mask.values[:digits].astype(bool), found.truth.values[:digits]
     rows = {name: np.where(mask, truth, one.filled.sel(way=name).values[:digits]) for name in methods}
@@ -412,10 +400,7 @@ def show_drawn(pictures: np.ndarray) -> Figure:
 
 
 def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figure:
-    """Top atoms as in the paper's Fig. 2a: of `mnist-dictionary`, average pooling; before and after refinement.
-
-    ``found`` : of `gdd_book.models.activations`; the atoms that draw most
-    """
+    """Top atoms as in the paper's Fig. 2a: average pooling; those that draw most, before and after refinement."""
     pooled = average.most_used.sel(kind="average").transpose("shown", "plane", ...).values[:count].astype(float)
     order = np.argsort(-found.energy.values, axis=1, kind="stable")[:, :count]
     before, after = (found.projected_atoms.values[one, most] for one, most in enumerate(order))
@@ -543,4 +528,4 @@ def pooling_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
              "active": record.active}
     columns = {(name, kind): (values.sel(pooling=kind), 1)
                for name, values in named.items() for kind in record.pooling.values}
-    return style.table(("noise", "ratio"), columns).set_axis(pd.Index(rows, name="γe, ρ"))
+    return style.table(("noise", "ratio"), columns, ["", ""]).set_axis(pd.Index(rows, name="γe, ρ"))

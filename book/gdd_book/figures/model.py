@@ -35,10 +35,7 @@ def draw_atoms(panel: Axes, atoms: np.ndarray, columns: int, title: str = "", pe
 
 
 def block_choice(image: np.ndarray, atom: np.ndarray, pool: tuple[int, int], precisions: np.ndarray) -> HTML:
-    """Slider over noise precisions: what the block of strongest response chooses, taken alone, under a flat prior.
-
-    ``image`` (row, col); ``atom`` (atom_row, atom_col)
-    """
+    """Slider over noise precisions: what the block of an image where an atom responds most chooses, taken alone."""
     windows = sliding_window_view(image, atom.shape)
     response = np.abs((windows * atom).sum(axis=(2, 3)))
     strongest = np.unravel_index(response.argmax(), response.shape)

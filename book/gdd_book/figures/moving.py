@@ -67,10 +67,7 @@ def emerging(atoms: Mapping[int, xr.DataArray], columns: int = 6) -> HTML:
 
 
 def diverging(images: np.ndarray, found: xr.Dataset) -> HTML:
-    """Slider over the sweeps of chains: what each leaves of some images (image, row, col), and its residual.
-
-    ``found`` : of `gdd_book.experiments.studies.printed.left_over`
-    """
+    """Slider over the sweeps of `left_over`: what each chain leaves of images (image, row, col), and its residual."""
     frames, names = [], found.reading.values
     for sweep in found.sweep.values:
         one = found.sel(sweep=sweep)

@@ -102,15 +102,12 @@ def by_atoms(found: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
 
 def atoms_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Test error in % of the features of `by_atoms`: rows of atoms and features, columns the first one's sizes."""
-    sizes = next(iter(found.values()))["size"].values
-    rows = {
-        (atom_words(atoms), words): {
-            f"{size:,} labels": style.with_interval(one.error.sel(feature_kind=kind, size=size), "trial").item()
-            for size in sizes if size in one["size"]
-        }
-        for atoms, one in found.items() for kind, words in FEATURES.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["atoms", "feature"]).fillna("")
+    sizes = next(iter(found.values()))["size"]
+    errors = {atom_words(atoms): style.with_interval(one.error.sel(feature_kind=list(FEATURES)), "trial")
+              .reindex(size=sizes, fill_value="") for atoms, one in found.items()}
+    every = xr.concat(errors.values(), pd.Index(errors, name="atoms"), coords="minimal", compat="override")
+    columns = {f"{size:,} labels": (every.sel(size=size),) for size in sizes.values}
+    return style.table(("atoms", "feature_kind"), columns, ["atoms", "feature"]).rename(FEATURES, level=1)
 
 
 def refinement_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:

@@ -19,11 +19,11 @@ SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8").partition
 
 
 def slider(frames: Iterable[tuple[str, Figure]], says: str, first: int = 0) -> HTML:
-    """Frames, figures and their words, one shown at a time: by a slider, its arrow keys, or one after the other.
-
-    ``says`` : what the picture shows, for readers who cannot see it; ``first`` : frame shown at first, and in print
-    """
-    shown = [(_encoded(finish(figure)), words) for words, figure in frames]
+    """Frames, figures and words, shown one at a time, by hand or by itself; ``says``: in the picture's place."""
+    shown = []
+    for words, figure in frames:
+        finish(figure).savefig(large := io.BytesIO(), dpi=DPI)
+        shown.append((_small(Image.open(large)), words))
     return _page(shown, says, first, (
         f'<input type="range" min="0" max="{len(shown) - 1}" value="{first}" autocomplete="off"'
         f' aria-label="{html.escape(says)}" aria-valuetext="{html.escape(shown[first][1])}">'
@@ -31,10 +31,7 @@ def slider(frames: Iterable[tuple[str, Figure]], says: str, first: int = 0) -> H
 
 
 def switches(frames: Iterable[tuple[str, Image.Image, Sequence[str]]], says: str, first: int = 0) -> HTML:
-    """Frames, each with its words and what its switches are called, for every setting of some switches.
-
-    ``frames`` : 2 ** switches; in the number of a frame the lowest bit is the first switch, 1 for on
-    """
+    """Frames, each with its words and its switches' names, for every setting of switches, the first the lowest bit."""
     shown = [(_small(picture), words, list(names)) for words, picture, names in frames]
     boxes = "".join(f'<label><input type="checkbox" autocomplete="off"{" checked" * (first >> bit & 1)}>'
                     f"<span>{html.escape(name)}</span></label>" for bit, name in enumerate(shown[first][2]))
@@ -50,12 +47,6 @@ def _page(shown: Sequence[tuple], says: str, first: int, controls: str, live: st
         f'<output aria-live="{live}">{html.escape(words)}</output>'
         f'<script type="application/json">{json.dumps(shown)}</script><script>{SCRIPT}</script></div>'
     )
-
-
-def _encoded(figure: Figure) -> str:
-    """A figure as a small picture."""
-    figure.savefig(large := io.BytesIO(), dpi=DPI)
-    return _small(Image.open(large))
 
 
 def _small(picture: Image.Image) -> str:

@@ -97,7 +97,7 @@ if (shell := get_ipython()) is not None:  # what notebooks show; of Figure itsel
 
 
 def drawn_in(axes: Axes) -> list[str]:
-    """What a panel draws, a text for each line, picture, area or set of points."""
+    """What a panel draws, a text for each line, picture, area or set of points: sizes, sums of magnitudes, signs."""
     found = [("line", line.get_xydata().T) for line in axes.lines]
     found += [("picture", image.get_array()[None]) for image in axes.images]
     found += [("bar", np.array([bar.get_bbox().extents])) for bar in axes.patches if isinstance(bar, Rectangle)]
@@ -105,15 +105,14 @@ def drawn_in(axes: Axes) -> list[str]:
         outlines = [path.vertices for path in one.get_paths()]
         points = one.get_offsets() if isinstance(one, PathCollection) else np.concatenate([np.empty((0, 2)), *outlines])
         found.append(("points", np.asarray(points).T))
-    return [f"{kind} {'x'.join(map(str, parts[0].shape))} {sums_of(parts)}" for kind, parts in found]
-
-
-def sums_of(parts: np.ndarray) -> str:
-    """Sum of the magnitudes of each part, and the share of it that is left when signs count."""
-    values = np.ma.filled(np.ma.asarray(parts, float), 0.0).reshape(len(parts), -1)
-    sizes, sums = np.nansum(np.abs(values), axis=1), np.nansum(values, axis=1)
-    shares = np.round(np.divide(sums, sizes, out=np.zeros_like(sums), where=sizes > 0), 2) + 0.0  # no -0
-    return ", ".join(f"{size:.4g} ({share:.2f})" for size, share in zip(sizes, shares, strict=True))
+    texts = []
+    for kind, parts in found:
+        values = np.ma.filled(np.ma.asarray(parts, float), 0.0).reshape(len(parts), -1)
+        sizes, sums = np.nansum(np.abs(values), axis=1), np.nansum(values, axis=1)
+        shares = np.round(np.divide(sums, sizes, out=np.zeros_like(sums), where=sizes > 0), 2) + 0.0  # no -0
+        numbers = ", ".join(f"{size:.4g} ({share:.2f})" for size, share in zip(sizes, shares, strict=True))
+        texts.append(f"{kind} {'x'.join(map(str, parts[0].shape))} {numbers}")
+    return texts
 
 
 def new_figure(rows: int = 1, cols: int = 1, width: float = FULL, height: float = 3.0, **kwargs) -> tuple[Figure, Axes]:
@@ -157,14 +156,14 @@ def draw_row(panels: Sequence[Axes], pictures: Sequence[np.ndarray], name: str =
     """Pictures (row, col) in a row of panels, each below its title, the row's name on the left."""
     for panel, picture, title in zip(panels, pictures, titles or [""] * len(pictures), strict=False):
         draw_picture(panel, picture, title, ends, colours, smaller)
-    panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=FONT - 1)
+    panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=FONT - smaller)
 
 
-def show_rows(rows: Mapping[str, Sequence[np.ndarray]], height: float, ends: tuple[float, float] = (-1, 1)) -> Figure:
+def show_rows(rows: Mapping[str, Sequence], height: float, ends: tuple = (-1, 1), smaller: int = 1) -> Figure:
     """A row of pictures (row, col) for each name; sizes in inches."""
     figure, axes = new_panels(len(rows), max(map(len, rows.values())), height)
     for panels, (name, pictures) in zip(axes, rows.items(), strict=True):
-        draw_row(panels, pictures, name, ends=ends)
+        draw_row(panels, pictures, name, ends=ends, smaller=smaller)
     return finish(figure)
 
 

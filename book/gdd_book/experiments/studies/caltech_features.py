@@ -97,10 +97,7 @@ def _learn(images: xr.DataArray, p: dict, folder: Path | None) -> OneStepFeature
 
 
 def code(scaled: Sequence[xr.DataArray], learned: OneStepFeatures) -> tuple[np.ndarray, np.ndarray]:
-    """Features, (image, feature), of layer 1 and of both layers side by side.
-
-    ``scaled`` : the images at each of `SCALES`
-    """
+    """Features (image, feature) of layer 1 and of both side by side; ``scaled`` : images at each of `SCALES`."""
     lower, both = [], []
     for images, scale in zip(scaled, SCALES, strict=True):
         read = learned.for_size(scale.size, regions=scale.levels)

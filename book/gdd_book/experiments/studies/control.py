@@ -98,17 +98,15 @@ def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> xr.Dataset
     for noise in p["noises"]:
         stages[f"refined at {noise:g}"] = refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
     planted = collapse(truth, [model.layers[0].pool], [zhat])[-1]
-    out = along("stage", {name: _judge(one, planted, train, test, p) for name, one in stages.items()})
+    judged = {}
+    for name, one in stages.items():
+        atoms = project(one)
+        codes = [encode(images, atoms, one.model.stride, precisions_of(one), p) for images in (train, test)]
+        judged[name] = xr.Dataset({
+            "error": ("reading", [error_of([code[kind] for code in codes], train, test, p) for kind in KINDS]),
+            "correlation": (ATOM, np.abs(match_atoms(atoms, planted, 3).correlation.values)),
+            "winning_share": atoms.attrs["winning_share"][0],
+        }, {"reading": ["sample", "mean"]})
+    out = along("stage", judged)
     out["error_of_pixels"] = error_of((train, test), train, test, p)
     return out.assign_attrs(checksum=train.attrs["checksum"])
-
-
-def _judge(one, planted: np.ndarray, train: xr.DataArray, test: xr.DataArray, p: dict) -> xr.Dataset:
-    atoms = project(one)
-    codes = [encode(images, atoms, one.model.stride, precisions_of(one), p) for images in (train, test)]
-    errors = [error_of([code[kind] for code in codes], train, test, p) for kind in KINDS]
-    return xr.Dataset({
-        "error": ("reading", errors),
-        "correlation": (ATOM, np.abs(match_atoms(atoms, planted, 3).correlation.values)),
-        "winning_share": atoms.attrs["winning_share"][0],
-    }, {"reading": ["sample", "mean"]})

@@ -15,7 +15,7 @@ from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData
 from gdd.reference.random import REFINE, TEST, Key
 from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
-from gdd.sampler.pretrain import Fitted, pretrain
+from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import Refined, fresh_start, start_from
 from gdd_book import training
 from gdd_book.data import datasets
@@ -72,10 +72,7 @@ def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: Mo
 
 
 def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
-    """Every sweep of each refinement, (noise, refine_draw), and how many blocks it visited and moved, by strength.
-
-    A chain that is shorter than the longest ends in NaN.
-    """
+    """Every sweep of each refinement, (noise, refine_draw), NaN behind its end; blocks that it visited and moved."""
     every = [one.traces.isel(chain=0).rename({DRAW: REFINE_DRAW}) for one in refined.values()]
     longest = max(one.sizes[REFINE_DRAW] for one in every)
     names = [*PER_SWEEP, *MORE, "visited", "moved"]
@@ -224,18 +221,11 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
                     chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
                     folder = run.folder("mnist-atoms", {"images": inputs, "model": alone, "chain": chain})
                     fitted = pretrain(inputs, alone, chain, None, folder, bar).layers[0]
-                    found[start][share] = _describe_pruned(fitted, max(starts[layer]), layer + 1)
+                    traces, z, number = fitted.traces.isel(chain=0), fitted.state.local.z, layer + 1
+                    uses = np.full(max(starts[layer]), np.nan)
+                    uses[: z.shape[1]] = np.sort((z >= 0).sum(axis=(0, 2, 3)))[::-1] / (len(z) * prod(z.shape[2:]))
+                    found[start][share] = xr.Dataset({f"uses_{number}": (f"rank_{number}", uses)} | {
+                        f"{name}_{number}": (DRAW, traces[name].values) for name in ("atoms", "residual")})
                 tables.append(along(f"start_{layer + 1}", {start: along("share", one) for start, one in found.items()}))
             subsets[seed] = xr.merge(tables)
     return outcome(along("seed", subsets), p, images, model=model)
-
-
-def _describe_pruned(fitted: Fitted, widest: int, number: int) -> xr.Dataset:
-    """Number of atoms and residual after every sweep, both (draw,), and uses of the atoms, of layer ``number``."""
-    traces, z = fitted.traces.isel(chain=0), fitted.state.local.z
-    uses = np.full(widest, np.nan)
-    uses[: z.shape[1]] = np.sort((z >= 0).sum(axis=(0, 2, 3)))[::-1] / (len(z) * prod(z.shape[2:]))
-    return xr.Dataset({
-        f"atoms_{number}": (DRAW, traces["atoms"].values), f"residual_{number}": (DRAW, traces["residual"].values),
-        f"uses_{number}": (f"rank_{number}", uses),
-    })

@@ -38,10 +38,7 @@ TRAIN, TEST = (0.0, 0.6), (0.6, 1.0)
 
 
 def texture_patches(count: int, seed: int, between: tuple[float, float] = TRAIN) -> xr.DataArray:
-    """Patches of `PICTURES`, ``count`` of each, at random places of a strip of each: (image, plane, row, col), 0 to 1.
-
-    ``between`` : shares of the picture's width, from the left
-    """
+    """Patches (image, plane, row, col), ``count`` of each of `PICTURES`, ``between`` these shares of its width."""
     random, found = generator(seed), []
     for name in PICTURES:
         picture = load_sample_image(name) if name.endswith(".jpg") else getattr(data, name)()

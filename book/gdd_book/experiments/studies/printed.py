@@ -86,10 +86,7 @@ def right_layer(images: xr.DataArray, model: ModelSpec, sweeps: int, seed: int) 
 
 
 def literal_chain(images: np.ndarray, reading: Reading, sweeps: int, seed: int, bar) -> xr.Dataset:
-    """Run the printed draws, in the printed order for one atom after another, until they diverge.
-
-    images : (image, row, col)
-    """
+    """Run the printed draws on images (image, row, col), for one atom after another, until they diverge."""
     chain, norm = Literal(images, reading, np.random.default_rng(seed)), np.linalg.norm(images)
     traces = np.full((3, sweeps), np.nan)
     for sweep in range(sweeps):

@@ -80,10 +80,7 @@ def _makers(unlabelled: xr.DataArray, p: dict) -> dict[str, Callable[[xr.DataArr
 
 
 def windows_like(dictionaries: list[xr.DataArray], images: xr.DataArray, seed: int) -> list[xr.DataArray]:
-    """Windows of images at random places, high-pass and of unit norm: as many as each dictionary has atoms, as large.
-
-    Places are drawn in proportion to what they hold, lest most windows be of the background.
-    """
+    """As many windows as dictionaries have atoms, as large, high-pass, of unit norm; drawn by what they hold."""
     random, found = generator(seed), []
     sharp = images.values - gaussian_filter(images.values, (0, 0, BLUR, BLUR))
     for one in dictionaries:
