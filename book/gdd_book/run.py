@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     side = run.add_mutually_exclusive_group()
     side.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
     side.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers do what processes would")
-    about = "cuda: models are learned, and most images coded, on an NVIDIA graphics processor: the same chains to rounding"
+    about = "cuda: learn models, and code most images, on an NVIDIA graphics processor: the same chains to rounding"
     run.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help=about)
     run.set_defaults(command=_run, parser=run)
 
