@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     side = run.add_mutually_exclusive_group()
     side.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
     side.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers do what processes would")
-    about = "cuda: chains on an NVIDIA graphics processor, the same to rounding; what has no chains stays where it is"
+    about = "cuda: learn models, and code most images, on an NVIDIA graphics processor: the same chains to rounding"
     run.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help=about)
     run.set_defaults(command=_run, parser=run)
 

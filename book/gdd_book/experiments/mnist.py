@@ -53,7 +53,8 @@ def features_of(
     atoms, codes, precisions = project(fitted), [], precisions_of(fitted)
     for images in (train, test):
         with run.bar(images.sizes[IMAGE], f"deconvolving {images.attrs['split']}") as bar:
-            codes.append(common.encode(images, atoms, fitted.model.stride, precisions, p, progress=bar.step))
+            more = {"progress": bar.step, "device": run.device}
+            codes.append(common.encode(images, atoms, fitted.model.stride, precisions, p, **more))
     return {kind: [part[kind] for part in codes] for kind in p["codes"]} | {
         "raw pixels": [train, test], "one-step, layer 1": [one_step(fitted, images) for images in (train, test)],
     }
@@ -143,8 +144,9 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     joint = training.chain_of(p, "joint_", 2 * p["seed"] + number)
     projected = {training.STAGES[0]: project(fitted), training.STAGES[1]: project(refined)}
     found = {
-        (name, WAYS[0]): common.encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)
-        for name, atoms in projected.items()
+        (name, WAYS[0]): common.encode(
+            images, atoms, fitted.model.stride, precisions_of(trained[name]), p, device=run.device
+        ) for name, atoms in projected.items()
     }
     noise = float(refined.state.local.gamma_e.mean())
     shared = {training.STAGES[0]: shared_of(fitted), training.STAGES[1]: refined.state.shared}
