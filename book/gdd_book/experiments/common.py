@@ -77,7 +77,7 @@ def encode(
     images: xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float],
     p: Mapping[str, Any], **more,
 ) -> xr.Dataset:
-    """One-layer deconvolution with projected atoms, under gamma_e and gamma_w; ``more`` may have a seed, a first image."""
+    """One-layer deconvolution with projected atoms, under gamma_e and gamma_w; ``more`` may name seed, first image."""
     first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
     chain = InferenceChain(p["test_burn_in"], p["test_collect"], more.pop("seed", p["seed"]),
                            more.pop("first_image", first))

@@ -112,7 +112,8 @@ def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
             runs.setdefault(kind, {}).update(record.sel(noise=noise).groupby("subset", squeeze=False))
     parts = [xr.concat([_described(one) for _, one in sorted(runs[kind].items())], "subset") for kind in sorted(runs)]
     found = xr.concat(parts, "run", join="outer").assign_coords(run=[name for *_, name in sorted(runs)])
-    return found.assign(error_of_pixels=scan.error_of_pixels).assign_attrs(scan=f"{settings(scan)['top_atoms']} top atoms")
+    found = found.assign(error_of_pixels=scan.error_of_pixels)
+    return found.assign_attrs(scan=f"{settings(scan)['top_atoms']} top atoms")
 
 
 def variants_table(found: xr.Dataset) -> pd.DataFrame:
