@@ -16,10 +16,9 @@ MOST_JOBS = 1024
 Result = TypeVar("Result")
 
 
-def run_experiment(
-    name: str, scale: str, changes: Sequence[Sequence[str]] = (), restart: bool = False,
-    on_interrupt: Callable[[], None] = lambda: None, jobs: int = 1, scheduler: str | None = None,
-) -> Path:
+def run_experiment(name: str, scale: str, changes: Sequence[Sequence[str]] = (), restart: bool = False,
+                   on_interrupt: Callable[[], None] = lambda: None, jobs: int = 1,
+                   scheduler: str | None = None) -> Path:
     """Run one experiment as ``gdd run`` does, write its record and models; bad input is refused before any work."""
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)

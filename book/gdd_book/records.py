@@ -50,10 +50,8 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     return checkout.results() / name
 
 
-def made_by(
-    *, experiment: str, scale: str, parameters: Mapping, spec, seed: int, data_name: str, data_checksum: str,
-    seconds: float,
-) -> dict:
+def made_by(*, experiment: str, scale: str, parameters: Mapping, spec, seed: int, data_name: str, data_checksum: str,
+            seconds: float) -> dict:
     """Attributes of all that a run leaves: what it was, and with what code on which machine it was made."""
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {
