@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
+from gdd.model.distributions import Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, with_block
@@ -42,30 +42,23 @@ def draw_map_weighed(state: LayerState, data: LayerData, spec: LayerSpec, shape:
     active position and a draw from the prior at all others; the paper prints :math:`\theta_m Y_m`. Then the weight of
     the chosen position is drawn from its conditional, which is printed correctly.
     """
+    gamma_w = float(state.shared.gamma_w[0])
     for i, j in np.ndindex(*shape.grid):
         where = (0, k, i, j)
         choice = block_in_layer(state, data, spec, shape, where)
         prior = np.exp(log_block_prior(with_block(state, where, EMPTY, 0.0).local.z, spec, shape, where))
-        position = draw_weighed(state, shape, where, choice, prior, stream, weight)
-        value = 0.0
-        if position != EMPTY:
+        w = np.array([stream.normal() for _ in choice.mean]) / np.sqrt(gamma_w)
+        if (old := int(state.local.z[where])) != EMPTY:
+            w[old] = state.local.w[where]
+        y = (choice.precision - gamma_w) * w**2 - 2 * choice.precision * choice.mean * w
+        mass = np.append(prior[:-1] * weight(y), prior[-1])  # empty counts its prior
+        position, value = int(np.searchsorted(mass.cumsum(), stream.uniform() * mass.sum(), side="right")), 0.0
+        if position >= len(choice.mean):
+            position = EMPTY
+        else:
             value = choice.mean[position] + stream.normal() / np.sqrt(choice.precision[position])
         state = with_block(state, where, position, value)
     return state
-
-
-def draw_weighed(state: LayerState, shape: LayerShape, where: tuple[int, int, int, int], choice: BlockChoice,
-                 prior: np.ndarray, stream: Stream, weight: Weight) -> int:
-    """Draw a position with probability in proportion to prior * weight(Y); empty counts its prior."""
-    gamma_w = float(state.shared.gamma_w[0])
-    w = np.array([stream.normal() for _ in choice.mean]) / np.sqrt(gamma_w)
-    old = int(state.local.z[where])
-    if old != EMPTY:
-        w[old] = state.local.w[where]
-    y = (choice.precision - gamma_w) * w**2 - 2 * choice.precision * choice.mean * w
-    mass = np.append(prior[:-1] * weight(y), prior[-1])
-    t = int(np.searchsorted(np.cumsum(mass), stream.uniform() * mass.sum(), side="right"))
-    return EMPTY if t >= len(choice.mean) else t
 
 
 def draw_map_at_once(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int,
