@@ -19,7 +19,7 @@ from gdd_book.data.subsets import generator
 #: every size of atoms with six numbers or more a row: there is 8 x 8 in single precision, and 3 x 6 in double.
 COMPILING = {
     "single": {
-        "test_arrays", "test_caltech", "test_class_parallel", "test_cluster", "test_depth", "test_estimator",
+        "test_arrays", "test_caltech", "test_cluster", "test_depth", "test_estimator",
         "test_experiments", "test_feedforward", "test_files", "test_labels", "test_models", "test_one_step",
         "test_own_images", "test_pipeline", "test_pretrain", "test_readme", "test_refinement_experiments",
         "test_saved", "test_sums", "test_training", "test_transformer",

@@ -1,8 +1,11 @@
 """Models that experiments share: checkpoints named after what a chain depends on, finished chains not run again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
+from tiny import CHEAP
 
 from gdd.model.spec import MNIST
 from gdd_book import training
@@ -65,3 +68,36 @@ def test_kept_results_are_of_the_same_images_model_and_code(tmp_path):
     path.write_bytes(path.read_bytes()[:3000])
     assert run.kept("a", compute, **depends).total.equals(first.total) and len(made) == 6
     assert training.code_of("projection") != training.code_of("inference") != training.code_of()
+
+
+@pytest.fixture
+def learned(pictures, monkeypatch):
+    """Classes learned once; learns them again from these images, with changes to the parameters."""
+    monkeypatch.setitem(training.MODELS, "tiny", CHEAP)
+    p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "tiny", "burn_in": 2}
+    p |= {"collect": 1, "refined": False, **training.HELD_CALTECH}
+    images = training.normalised(training.caltech_images(p))
+
+    def learn(images=images, within=None, **changes):
+        return training.learn_classes(p | changes, images, within or Run(pictures / "cache"))
+
+    learn()
+    return learn, images
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_class_of_other_images_is_learned_anew(learned, pictures, jobs):
+    learn, images = learned
+    pairs = zip(learn(), learn(images + 0.5, Run(pictures / "cache", jobs=jobs)), strict=True)
+    assert not any(one.atoms.equals(other.atoms) for one, other in pairs)
+
+
+def test_a_class_of_another_model_or_code_is_learned_anew(learned, monkeypatch):
+    learn, _ = learned
+    with monkeypatch.context() as patch, pytest.raises(TypeError):
+        patch.setattr(training, "code_of", lambda *parts: "other code")
+        patch.setattr(training, "trained_models", None)
+        learn()
+    bottom, top = CHEAP.layers
+    monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(bottom, replace(top, atoms=6))))
+    assert [one.sizes["atom"] for one in learn()] == [6, 6]

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
+from gdd.model.distributions import Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, with_block
@@ -34,47 +34,35 @@ def mended_weight(y: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * y)
 
 
-def draw_map_weighed(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream,
-    weight: Weight = printed_weight,
-) -> LayerState:
+def draw_map_weighed(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream,
+                     weight: Weight = printed_weight) -> LayerState:
     r"""Draw every block of a map, its position weighted by a function of Y at a weight already drawn (P2).
 
     :math:`Y_m = \gamma_e (\lVert d_m \rVert^2 w_m^2 - 2 w_m \langle r, d_m \rangle)`, w_m the present weight at the
     active position and a draw from the prior at all others; the paper prints :math:`\theta_m Y_m`. Then the weight of
     the chosen position is drawn from its conditional, which is printed correctly.
     """
+    gamma_w = float(state.shared.gamma_w[0])
     for i, j in np.ndindex(*shape.grid):
         where = (0, k, i, j)
         choice = block_in_layer(state, data, spec, shape, where)
         prior = np.exp(log_block_prior(with_block(state, where, EMPTY, 0.0).local.z, spec, shape, where))
-        position = draw_weighed(state, shape, where, choice, prior, stream, weight)
-        value = 0.0
-        if position != EMPTY:
+        w = np.array([stream.normal() for _ in choice.mean]) / np.sqrt(gamma_w)
+        if (old := int(state.local.z[where])) != EMPTY:
+            w[old] = state.local.w[where]
+        y = (choice.precision - gamma_w) * w**2 - 2 * choice.precision * choice.mean * w
+        mass = np.append(prior[:-1] * weight(y), prior[-1])  # empty counts its prior
+        position, value = int(np.searchsorted(mass.cumsum(), stream.uniform() * mass.sum(), side="right")), 0.0
+        if position >= len(choice.mean):
+            position = EMPTY
+        else:
             value = choice.mean[position] + stream.normal() / np.sqrt(choice.precision[position])
         state = with_block(state, where, position, value)
     return state
 
 
-def draw_weighed(
-    state: LayerState, shape: LayerShape, where: tuple[int, int, int, int], choice: BlockChoice, prior: np.ndarray,
-    stream: Stream, weight: Weight,
-) -> int:
-    """Draw a position with probability in proportion to prior * weight(Y); empty counts its prior."""
-    gamma_w = float(state.shared.gamma_w[0])
-    w = np.array([stream.normal() for _ in choice.mean]) / np.sqrt(gamma_w)
-    old = int(state.local.z[where])
-    if old != EMPTY:
-        w[old] = state.local.w[where]
-    y = (choice.precision - gamma_w) * w**2 - 2 * choice.precision * choice.mean * w
-    mass = np.append(prior[:-1] * weight(y), prior[-1])
-    t = int(np.searchsorted(np.cumsum(mass), stream.uniform() * mass.sum(), side="right"))
-    return EMPTY if t >= len(choice.mean) else t
-
-
-def draw_map_at_once(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
-) -> LayerState:
+def draw_map_at_once(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int,
+                     stream: Stream) -> LayerState:
     """Draw every block from the residual without the whole map, theta first, as if atoms could not overlap (P3)."""
     log_theta = draw_log_theta(state.local.z, spec, shape, k, stream)
     new = emptied = with_block(state, np.s_[:, k], EMPTY, 0.0)
@@ -117,9 +105,8 @@ def gamma_d_printed(state: LayerState, spec: LayerSpec, shape: LayerShape) -> Ga
     return Gamma(np.full(norms.shape, spec.gamma_d.shape + 0.5), spec.gamma_d.rate + norms / 2)
 
 
-def gamma_e_printed(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, whole_shape: bool = False
-) -> Gamma:
+def gamma_e_printed(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape,
+                    whole_shape: bool = False) -> Gamma:
     """P6: shape a + 1/2, and the squared residual without its 1/2; the elementwise square is read as its sum.
 
     With ``whole_shape`` the shape is right, a + pixels/2, and only the missing 1/2 is left of the misprint.
