@@ -216,8 +216,10 @@ def one_atom(name: str, most: int = 10) -> xr.Dataset:
     return found.assign({name: (IMAGE, values) for name, values in shares.items()})
 
 
-def redrawn(trained: Trained, coefficients: np.ndarray | slice = slice(None),
-            positions: np.ndarray | slice = slice(None), atom: int | None = None) -> np.ndarray:
+def redrawn(
+    trained: Trained, coefficients: np.ndarray | slice = slice(None), positions: np.ndarray | slice = slice(None),
+    atom: int | None = None,
+) -> np.ndarray:
     """Images that a chain's top coefficients draw, each layer below at its positions: (image, plane, row, col).
 
     ``coefficients``, ``positions`` : numbers of the images whose they are; ``atom`` : the only top atom that draws

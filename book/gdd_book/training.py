@@ -191,8 +191,9 @@ def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Set
         )
 
 
-def trained_models(p: Mapping[str, Any], run: Run, setup: Setup | None = None,
-                   label: str = "") -> dict[str, Pretrained | Refined]:
+def trained_models(
+    p: Mapping[str, Any], run: Run, setup: Setup | None = None, label: str = ""
+) -> dict[str, Pretrained | Refined]:
     """Pretrain a model and, if ``p["stages"]`` names it or is not there, refine it from there: a model for each stage.
 
     ``p`` : lengths of both chains, ``refine_noise``, what `setup_of` needs; ``label`` begins the bars' labels

@@ -129,8 +129,9 @@ def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Ent
     return found
 
 
-def our_coding(fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray,
-               seed: int) -> tuple[Curve, Callable[[slice], dict[str, float]]]:
+def our_coding(
+    fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray, seed: int
+) -> tuple[Curve, Callable[[slice], dict[str, float]]]:
     """Curve of the best samples of chains of several lengths; ``active`` and ``error`` of one on some images."""
     infer(fitted, atoms, images[:2], burn_in=0, collect=1, seed=seed)  # compiles
     rows, squares, active = [], [], []

@@ -126,8 +126,9 @@ def measure(state: LayerState, data: LayerData, case: Case) -> np.ndarray:
     return np.array([found[name] for name in STATISTICS])
 
 
-def exact_start(case: Case, step: Step, replicates: int, sweeps: int, seed: int = 0,
-                bar: Progress = iter) -> np.ndarray:
+def exact_start(
+    case: Case, step: Step, replicates: int, sweeps: int, seed: int = 0, bar: Progress = iter
+) -> np.ndarray:
     """P-values (2, statistic) of no change in mean and in mean square after ``sweeps`` sweeps.
 
     Paired z-tests over independent replicates; squares are taken about the mean before, in units of its spread.
@@ -151,8 +152,9 @@ def paired(change: np.ndarray) -> np.ndarray:
     return 2 * stats.norm.sf(np.abs(change.mean(axis=0)) / np.maximum(error, 1e-300))
 
 
-def geweke(case: Case, step: Step, chains: int, length: int, forward: int, seed: int = 0,
-           bar: Progress = iter) -> np.ndarray:
+def geweke(
+    case: Case, step: Step, chains: int, length: int, forward: int, seed: int = 0, bar: Progress = iter
+) -> np.ndarray:
     """P-values (2, statistic) that means and mean squares along alternating chains are those of forward draws.
 
     Every chain starts from the model and alternates a sweep with a draw of new data, so it is stationary at once.
@@ -175,8 +177,9 @@ def geweke(case: Case, step: Step, chains: int, length: int, forward: int, seed:
     return 2 * stats.t.sf(np.abs(means.mean(axis=0) - expected.mean(axis=1)) / error, chains - 1)
 
 
-def ranks(case: Case, step: Step, replicates: int, burn_in: int, draws: int, thin: int, seed: int = 0,
-          bar: Progress = iter) -> np.ndarray:
+def ranks(
+    case: Case, step: Step, replicates: int, burn_in: int, draws: int, thin: int, seed: int = 0, bar: Progress = iter
+) -> np.ndarray:
     """Rank of the truth among ``draws`` posterior draws, 0 to ``draws``: (replicate, statistic); ties at random."""
     out = []
     for r in bar(range(replicates)):

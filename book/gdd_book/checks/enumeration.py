@@ -75,8 +75,9 @@ def placed_atoms(state: LayerState, shape: LayerShape) -> np.ndarray:
     return out.reshape(*out.shape[:4], -1)
 
 
-def draw_weights(z: np.ndarray, state: LayerState, data: LayerData, shape: LayerShape,
-                 generator: np.random.Generator) -> np.ndarray:
+def draw_weights(
+    z: np.ndarray, state: LayerState, data: LayerData, shape: LayerShape, generator: np.random.Generator
+) -> np.ndarray:
     """Draw all active weights of one image jointly given z; z and result (atom, block_row, block_col)."""
     placed, variance = active_atoms(z, state, shape)
     precision = pixel_precision(state, data).ravel()
@@ -107,8 +108,10 @@ def small_map(state: LayerState, data: LayerData, shape: LayerShape) -> SmallMap
 Weight = Callable[[np.ndarray], np.ndarray]
 
 
-def visit(z: np.ndarray, w: np.ndarray, small: SmallMap, generator: np.random.Generator, weight: Weight | None = None,
-          at_once: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def visit(
+    z: np.ndarray, w: np.ndarray, small: SmallMap, generator: np.random.Generator,
+    weight: Weight | None = None, at_once: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw every block of the map once, in many independent chains; new z and w, both (chain, block).
 
     ``z``, ``w`` : EMPTY and 0 where a block is empty; ``weight`` : draw positions at a held weight by this function of
@@ -142,8 +145,9 @@ def visit(z: np.ndarray, w: np.ndarray, small: SmallMap, generator: np.random.Ge
     return z, w
 
 
-def settled(small: SmallMap, chains: int, sweeps: int, generator: np.random.Generator,
-            **misprints) -> tuple[np.ndarray, np.ndarray]:
+def settled(
+    small: SmallMap, chains: int, sweeps: int, generator: np.random.Generator, **misprints
+) -> tuple[np.ndarray, np.ndarray]:
     """Z and w of independent chains from an empty map after so many sweeps of `visit`, both (chain, block)."""
     z, w = np.full((chains, len(small.placed)), EMPTY, np.int16), np.zeros((chains, len(small.placed)))
     for _ in range(sweeps):
@@ -160,8 +164,10 @@ def visited(small: SmallMap, sweeps: int, generator: np.random.Generator, **misp
     return np.array(found)
 
 
-def held_score(z: np.ndarray, w: np.ndarray, mean: np.ndarray, precision: np.ndarray, gamma_w: float,
-               generator: np.random.Generator) -> np.ndarray:
+def held_score(
+    z: np.ndarray, w: np.ndarray, mean: np.ndarray, precision: np.ndarray, gamma_w: float,
+    generator: np.random.Generator,
+) -> np.ndarray:
     """Y of the supplement, (chain, position): at the present weight where active, else at a draw from the prior."""
     held = generator.standard_normal(mean.shape) / np.sqrt(gamma_w)
     active = np.flatnonzero(z != EMPTY)

@@ -34,8 +34,10 @@ def mended_weight(y: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * y)
 
 
-def draw_map_weighed(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream,
-                     weight: Weight = printed_weight) -> LayerState:
+def draw_map_weighed(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream,
+    weight: Weight = printed_weight,
+) -> LayerState:
     r"""Draw every block of a map, its position weighted by a function of Y at a weight already drawn (P2).
 
     :math:`Y_m = \gamma_e (\lVert d_m \rVert^2 w_m^2 - 2 w_m \langle r, d_m \rangle)`, w_m the present weight at the
@@ -61,8 +63,9 @@ def draw_map_weighed(state: LayerState, data: LayerData, spec: LayerSpec, shape:
     return state
 
 
-def draw_map_at_once(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int,
-                     stream: Stream) -> LayerState:
+def draw_map_at_once(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
+) -> LayerState:
     """Draw every block from the residual without the whole map, theta first, as if atoms could not overlap (P3)."""
     log_theta = draw_log_theta(state.local.z, spec, shape, k, stream)
     new = emptied = with_block(state, np.s_[:, k], EMPTY, 0.0)
@@ -105,8 +108,9 @@ def gamma_d_printed(state: LayerState, spec: LayerSpec, shape: LayerShape) -> Ga
     return Gamma(np.full(norms.shape, spec.gamma_d.shape + 0.5), spec.gamma_d.rate + norms / 2)
 
 
-def gamma_e_printed(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape,
-                    whole_shape: bool = False) -> Gamma:
+def gamma_e_printed(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, whole_shape: bool = False
+) -> Gamma:
     """P6: shape a + 1/2, and the squared residual without its 1/2; the elementwise square is read as its sum.
 
     With ``whole_shape`` the shape is right, a + pixels/2, and only the missing 1/2 is left of the misprint.

@@ -36,8 +36,9 @@ from gdd.reference.random import Key, Stream
 from gdd.reference.solver import conjugate_gradients
 
 
-def switch_unaccepted(state: JointState, data: LayerData, model: ModelSpec, norm: float, where: Where,
-                      stream: Stream) -> JointState:
+def switch_unaccepted(
+    state: JointState, data: LayerData, model: ModelSpec, norm: float, where: Where, stream: Stream
+) -> JointState:
     """Switch by the odds under the expected norm, with no acceptance step; a new weight is drawn correctly."""
     choice, gamma_w = coefficient_given_rest(state, data, model, where), float(state.shared.gamma_w[0])
     expected, c = float(state.local.gamma_e[0]) * norm + gamma_w, float(choice.mean[0] * choice.precision[0])
@@ -50,8 +51,9 @@ def switch_unaccepted(state: JointState, data: LayerData, model: ModelSpec, norm
     return with_block(state, where, 0, weight)
 
 
-def weights_unaccepted(state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray,
-                       stream: Stream) -> JointState:
+def weights_unaccepted(
+    state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
+) -> JointState:
     """Stop the solver after one step, with no acceptance step."""
     active = active_coefficients(state)
     if not len(active):
@@ -60,15 +62,19 @@ def weights_unaccepted(state: JointState, data: LayerData, model: ModelSpec, nor
     return with_weights(state, solved - state.local.w[0][tuple(active.T)])
 
 
-def position_unaccepted(state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int,
-                        where: Where, overlaps: np.ndarray, stream: Stream) -> JointState:
+def position_unaccepted(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
+    overlaps: np.ndarray, stream: Stream,
+) -> JointState:
     """Move an upper position wherever it is proposed, with no acceptance step."""
     choice = position_proposal(state, data, model, refinement, layer, where, overlaps)
     return with_position(state, layer, where, choice.sample(stream))
 
 
-def position_without_norm(state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int,
-                          where: Where, overlaps: np.ndarray, stream: Stream) -> JointState:
+def position_without_norm(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
+    overlaps: np.ndarray, stream: Stream,
+) -> JointState:
     """Draw a position as if the squared norm of its image were the same everywhere, as in a whole bottom layer."""
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
     positions, places = positions_of_block(model.shapes()[layer], *where[2:])
@@ -79,8 +85,10 @@ def position_without_norm(state: JointState, data: LayerData, model: ModelSpec, 
     return with_position(state, layer, where, PositionChoice(log_weight).sample(stream))
 
 
-def position_counted_twice(state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int,
-                           where: Where, overlaps: np.ndarray, stream: Stream) -> JointState:
+def position_counted_twice(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
+    overlaps: np.ndarray, stream: Stream,
+) -> JointState:
     """The counts that stand for theta include the block itself."""
     old = state.local.positions[layer][where]
     z = with_position(state, layer, where, EMPTY).local.positions[layer]

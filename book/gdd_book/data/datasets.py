@@ -27,9 +27,10 @@ NUMBER = "number"  # coordinate: position of an image in the whole data set, the
 DIGITS_TEST, DIGITS_SEED = 500, 0  # how many of the 1797 digits are for testing, equally many of every class
 
 
-def load(name: str, split: str = "train", *, n: int | None = None, seed: int | None = None,
-         classes: Sequence[str | int] | None = None, per_class: int | None = None,
-         size: tuple[int, int] | None = None) -> xr.DataArray:
+def load(
+    name: str, split: str = "train", *, n: int | None = None, seed: int | None = None,
+    classes: Sequence[str | int] | None = None, per_class: int | None = None, size: tuple[int, int] | None = None,
+) -> xr.DataArray:
     """Load labelled images.
 
     Parameters
@@ -103,8 +104,9 @@ def _choose_classes(opened: Opened, name: str, classes: Sequence[str | int] | No
     return np.flatnonzero(np.isin(opened.labels, [known.index(str(one)) for one in classes]))
 
 
-def _choose_split(opened: Opened, name: str, split: str, chosen: np.ndarray, per_class: int | None,
-                  seed: int | None) -> np.ndarray:
+def _choose_split(
+    opened: Opened, name: str, split: str, chosen: np.ndarray, per_class: int | None, seed: int | None
+) -> np.ndarray:
     """Those of the chosen numbers that are in the split."""
     if opened.is_test is not None:
         if per_class is not None:

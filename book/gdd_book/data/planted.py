@@ -7,9 +7,10 @@ from gdd.base.axes import BLOCKS, DICTIONARY, IMAGES
 from gdd_book.data.subsets import generator
 
 
-def planted(seed: int, *, images: int = 300, size: tuple[int, int] = (28, 28), planes: int = 1, atoms: int = 8,
-            atom_size: tuple[int, int] = (8, 8), pool: tuple[int, int] = (3, 3), active: float = 0.05,
-            noise_sd: float = 0.1) -> xr.Dataset:
+def planted(
+    seed: int, *, images: int = 300, size: tuple[int, int] = (28, 28), planes: int = 1, atoms: int = 8,
+    atom_size: tuple[int, int] = (8, 8), pool: tuple[int, int] = (3, 3), active: float = 0.05, noise_sd: float = 0.1,
+) -> xr.Dataset:
     """Draw images whose atoms are known, to see whether a chain finds them again.
 
     Atoms are independent standard normal pixels, scaled to unit norm over planes and pixels. Each block of each map

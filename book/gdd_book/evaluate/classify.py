@@ -76,8 +76,9 @@ class Svm:
         return self.classes[self.decide(features).argmax(1)]
 
 
-def fit_svm(features: Array, labels: np.ndarray, protocol: SvmProtocol = FIVE_FOLD, seed: int = 0,
-            copies: Copies | None = None) -> Svm:
+def fit_svm(
+    features: Array, labels: np.ndarray, protocol: SvmProtocol = FIVE_FOLD, seed: int = 0, copies: Copies | None = None
+) -> Svm:
     """Tune and train the classifier on training images.
 
     Parameters
@@ -131,8 +132,9 @@ def _start(features: np.ndarray, labels: np.ndarray, gamma: float) -> tuple[np.n
     return rows, rbf_kernel(features[rows], gamma=gamma)
 
 
-def _train(features: np.ndarray, right: np.ndarray, start: tuple[np.ndarray, np.ndarray], cost: float,
-           gamma: float) -> tuple[np.ndarray, float]:
+def _train(
+    features: np.ndarray, right: np.ndarray, start: tuple[np.ndarray, np.ndarray], cost: float, gamma: float
+) -> tuple[np.ndarray, float]:
     """Train one class against the rest: signed weights (image,), 0 of what is no support vector, and the offset.
 
     ``right`` (image,) : whether an image is of the class. Where ``start`` does not have all images, the machine is
@@ -154,8 +156,9 @@ def _train(features: np.ndarray, right: np.ndarray, start: tuple[np.ndarray, np.
     return weights, offset
 
 
-def _train_again(features: np.ndarray, right: np.ndarray, vectors: np.ndarray, cost: float,
-                 gamma: float) -> tuple[np.ndarray, float]:
+def _train_again(
+    features: np.ndarray, right: np.ndarray, vectors: np.ndarray, cost: float, gamma: float
+) -> tuple[np.ndarray, float]:
     """Train on some images, ``vectors`` (image,) of bool, and their copies; ``features`` has all, copy by copy."""
     copies = len(features) // len(right)
     rows, weights = np.flatnonzero(np.tile(vectors, copies)), np.zeros(len(features))
@@ -177,8 +180,10 @@ def _decide(features: np.ndarray, vectors: np.ndarray, weights: np.ndarray, gamm
     return np.concatenate([rbf_kernel(part, vectors, gamma) @ weights for part in parts])
 
 
-def error(train_features: Array, train_labels: np.ndarray, test_features: Array, test_labels: np.ndarray,
-          protocol: SvmProtocol = FIVE_FOLD, seed: int = 0, copies: Copies | None = None) -> xr.Dataset:
+def error(
+    train_features: Array, train_labels: np.ndarray, test_features: Array, test_labels: np.ndarray,
+    protocol: SvmProtocol = FIVE_FOLD, seed: int = 0, copies: Copies | None = None,
+) -> xr.Dataset:
     """Test error of a classifier tuned and trained on the training images alone, see `fit_svm`.
 
     Returns ``error`` in %, ``wrong`` (a count), ``predicted`` (image,), ``cross_validation`` error in % (cost, gamma);

@@ -16,8 +16,10 @@ from gdd.sampler.pretrain import Fitted, check_fits
 Array = np.ndarray | xr.DataArray
 
 
-def interpolate_joint(images: Array, mask: Array, model: ModelSpec, shared: JointShared, refinement: RefinementSpec,
-                      chain: ChainSpec, gamma_e: float | None = None, progress: Progress = None) -> xr.DataArray:
+def interpolate_joint(
+    images: Array, mask: Array, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: ChainSpec,
+    gamma_e: float | None = None, progress: Progress = None,
+) -> xr.DataArray:
     """Fill in missing pixels by all layers at once, the dictionaries held: posterior mean, at observed pixels too.
 
     ``images`` (image, plane, row, col) have anything where ``mask``, True = observed, is False, also NaN; the rest is
@@ -32,8 +34,9 @@ def interpolate_joint(images: Array, mask: Array, model: ModelSpec, shared: Join
     return _mean(joint_draws(data, model, shared, refinement, chain, gamma_e, progress), images, chain)
 
 
-def interpolate_one_layer(images: Array, mask: Array, layer: Fitted, chain: ChainSpec,
-                          progress: Progress = None) -> xr.DataArray:
+def interpolate_one_layer(
+    images: Array, mask: Array, layer: Fitted, chain: ChainSpec, progress: Progress = None
+) -> xr.DataArray:
     """Fill in missing pixels by the bottom layer of a pretrained model alone, as `interpolate_joint`.
 
     ``layer`` is `Pretrained.layers[0]`. A noise precision that training learned for each image is drawn here too,

@@ -35,8 +35,10 @@ def uses_of(trained: Pretrained | Refined) -> np.ndarray:
     return (local.z >= 0).sum(axis=(0, 2, 3))
 
 
-def judge(kinds: Mapping[str, Sequence[dictionaries.Atoms]], axis: str, held_out: xr.DataArray, stride: tuple[int, int],
-          precisions: tuple[float, float], p: Mapping[str, Any]) -> xr.Dataset:
+def judge(
+    kinds: Mapping[str, Sequence[dictionaries.Atoms]], axis: str, held_out: xr.DataArray, stride: tuple[int, int],
+    precisions: tuple[float, float], p: Mapping[str, Any],
+) -> xr.Dataset:
     """Reconstruct held-out images from atoms of unit norm, every kind under the same precisions and chain.
 
     ``rms`` (kind, axis) of the residual of a pixel, ``active`` coefficients per image, ``rms_of_images``: with none

@@ -31,8 +31,10 @@ class Outcome(NamedTuple):
     learned: Mapping[str, Learned] = {}  # by name, see `gdd_book.models`
 
 
-def outcome(dataset: xr.Dataset, p: Mapping[str, Any], images: xr.DataArray,
-            learned: Mapping[str, Learned] | None = None, **spec) -> Outcome:
+def outcome(
+    dataset: xr.Dataset, p: Mapping[str, Any], images: xr.DataArray, learned: Mapping[str, Learned] | None = None,
+    **spec,
+) -> Outcome:
     """Results on the data set ``p["data"]``, from which ``images`` come, with the (first) seed of these parameters."""
     seed = p["seed"] if "seed" in p else p["seeds"][0]
     return Outcome(dataset, spec, p["data"], images.attrs["checksum"], seed, learned or {})
@@ -51,8 +53,10 @@ class Experiment(NamedTuple):
 EXPERIMENTS: dict[str, Experiment] = {}
 
 
-def experiment(name: str, demo: dict, paper: dict | None = None, choices: Mapping[str, tuple[str, ...]] | None = None,
-               in_parallel: bool = False, **both) -> Callable:
+def experiment(
+    name: str, demo: dict, paper: dict | None = None, choices: Mapping[str, tuple[str, ...]] | None = None,
+    in_parallel: bool = False, **both,
+) -> Callable:
     """Register the function below under a name, with the defaults of each scale and those of ``both``."""
     scales = {"demo": demo | both} | ({} if paper is None else {"paper": paper | both})
 
@@ -83,8 +87,10 @@ def encode(
     )
 
 
-def encode_kept(images: xr.DataArray, atoms: np.ndarray, stride: tuple[int, int], precisions: tuple[float, float],
-                p: Mapping[str, Any], run: Run, label: str) -> xr.Dataset:
+def encode_kept(
+    images: xr.DataArray, atoms: np.ndarray, stride: tuple[int, int], precisions: tuple[float, float],
+    p: Mapping[str, Any], run: Run, label: str,
+) -> xr.Dataset:
     """`KINDS` of `encode`, some images at a time, which an interrupted run finds again; ``label`` : of the bar."""
     begin, parts = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE, []
     settings = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
@@ -100,14 +106,17 @@ def encode_kept(images: xr.DataArray, atoms: np.ndarray, stride: tuple[int, int]
     return xr.concat(parts, IMAGE)
 
 
-def classify(pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray, seed: int,
-             protocol: SvmProtocol = FIVE_FOLD, copies: Copies | None = None) -> xr.Dataset:
+def classify(
+    pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray, seed: int,
+    protocol: SvmProtocol = FIVE_FOLD, copies: Copies | None = None,
+) -> xr.Dataset:
     """Tune and train on the first features of ``pair``, predict from the second: `gdd_book.evaluate.classify.error`."""
     return error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed, copies)
 
 
-def error_of(pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray,
-             p: Mapping[str, Any]) -> float:
+def error_of(
+    pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray, p: Mapping[str, Any]
+) -> float:
     """Error in % of `classify` with the usual protocol."""
     return float(classify(pair, train, test, p["seed"]).error)
 

@@ -71,9 +71,10 @@ def baselines(word: str) -> tuple[str, ...]:
     return ("left blank", f"mean training {word}", f"nearest training {word}", "10 nearest", "principal components")
 
 
-def complete(test: xr.DataArray, train: xr.DataArray, trained: dict, p: dict, run: Run, word: str,
-             hiding: Sequence[str], examples: int,
-             more: Callable[[dict[str, np.ndarray], np.ndarray], dict] = lambda filled, mask: {}) -> xr.Dataset:
+def complete(
+    test: xr.DataArray, train: xr.DataArray, trained: dict, p: dict, run: Run, word: str, hiding: Sequence[str],
+    examples: int, more: Callable[[dict[str, np.ndarray], np.ndarray], dict] = lambda filled, mask: {},
+) -> xr.Dataset:
     """Hide, fill in by every method from the same training images, compare on what was hidden.
 
     ``trained`` has a model for each of `gdd_book.training.STAGES`; ``more`` makes further variables from filled images
@@ -102,8 +103,9 @@ def complete(test: xr.DataArray, train: xr.DataArray, trained: dict, p: dict, ru
     return along("hiding", parts).assign(truth=(("example", ROW, COL), rounded(test.values[:examples, 0])))
 
 
-def fill_plainly(test: xr.DataArray, mask: np.ndarray, train: xr.DataArray, components: int,
-                 word: str) -> dict[str, np.ndarray]:
+def fill_plainly(
+    test: xr.DataArray, mask: np.ndarray, train: xr.DataArray, components: int, word: str
+) -> dict[str, np.ndarray]:
     """Images (image, plane, row, col) of every one of `baselines`; 0 where left blank, True in ``mask`` is observed."""
     filled = (
         np.zeros(test.shape), np.broadcast_to(train.values.mean(axis=0), test.shape),

@@ -46,8 +46,9 @@ def mnist_error(p: dict, run: Run) -> common.Outcome:
     return common.outcome(dataset, p, train, model=fitted.model, chain=training.chain_of(p))
 
 
-def features_of(fitted: Pretrained, train: xr.DataArray, test: xr.DataArray, p: dict,
-                run: Run) -> dict[str, list[xr.DataArray]]:
+def features_of(
+    fitted: Pretrained, train: xr.DataArray, test: xr.DataArray, p: dict, run: Run
+) -> dict[str, list[xr.DataArray]]:
     """Every feature of training and test digits that is compared, by its name."""
     atoms, codes, precisions = project(fitted), [], precisions_of(fitted)
     for images in (train, test):

@@ -154,8 +154,10 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return ours.set_axis(names, axis=1)
 
 
-def draw_curves(paper: pd.DataFrame, lines: Iterable[tuple[xr.DataArray, str, dict]], runs: Sequence[xr.Dataset] = (),
-                dots: Mapping[str, str] | None = None, height: float = 3.8, ylim: tuple = (None, None)) -> Figure:
+def draw_curves(
+    paper: pd.DataFrame, lines: Iterable[tuple[xr.DataArray, str, dict]], runs: Sequence[xr.Dataset] = (),
+    dots: Mapping[str, str] | None = None, height: float = 3.8, ylim: tuple = (None, None),
+) -> Figure:
     """Test error against training digits: the paper's and ours, each with its name at its end.
 
     Parameters
@@ -183,7 +185,9 @@ def draw_curves(paper: pd.DataFrame, lines: Iterable[tuple[xr.DataArray, str, di
     return style.finish(figure)
 
 
-def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()) -> Figure:
+def show_learning_curve(
+    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
+) -> Figure:
     """The paper's errors, `whole_runs` of `mnist-error` (``found``), filled, and `mnist-curve` (``short``), hollow."""
     several = subset_errors(short)
     dots = {kind: FEATURES[kind] for kind in several.feature_kind.values}
@@ -334,8 +338,10 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def show_filled(found: xr.Dataset, hiding: str, methods: Sequence[str], digits: int = 8, word: str = "digit",
-                ends: tuple[float, float] = (1, 0)) -> Figure:
+def show_filled(
+    found: xr.Dataset, hiding: str, methods: Sequence[str], digits: int = 8, word: str = "digit",
+    ends: tuple[float, float] = (1, 0),
+) -> Figure:
     """Test images as seen (hidden pixels light blue), as each method fills them in, whole; ``ends``: black, white."""
     one = found.sel(hiding=hiding)
     mask, truth = one.mask.values[:digits].astype(bool), found.truth.values[:digits]

@@ -391,8 +391,9 @@ def _finish_chains(figure: Figure, labels: Iterable[str]) -> Figure:
     return style.finish(figure)
 
 
-def pieces_of(atoms: np.ndarray, code: np.ndarray, stride: tuple[int, int], size: tuple[int, int],
-              count: int | None = None) -> np.ndarray:
+def pieces_of(
+    atoms: np.ndarray, code: np.ndarray, stride: tuple[int, int], size: tuple[int, int], count: int | None = None
+) -> np.ndarray:
     """Pictures (piece, row, col) that a code (atom, row, col) adds up, strongest first; ``count`` of them, or all."""
     strength = np.abs(code) * np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None]
     alone = np.zeros((np.count_nonzero(code) if count is None else count, *code.shape))

@@ -97,8 +97,10 @@ def rebuilding(record: xr.Dataset) -> HTML:
     return slider(map(frame, range(len(found) + 1)), says, first=min(5, len(found)))
 
 
-def noises(whole: np.ndarray, atoms: np.ndarray, codes: Mapping[float, np.ndarray], stride: tuple[int, int],
-           curves: pd.DataFrame) -> HTML:
+def noises(
+    whole: np.ndarray, atoms: np.ndarray, codes: Mapping[float, np.ndarray], stride: tuple[int, int],
+    curves: pd.DataFrame,
+) -> HTML:
     """Slider over noise levels: a digit's strongest pieces, and curves over the noise with a dot where it is.
 
     ``whole`` (row, col); ``codes`` : noise precision -> (atom, row, col); ``curves`` : a row for each noise precision,

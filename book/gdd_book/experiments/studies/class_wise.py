@@ -51,8 +51,10 @@ def mnist_classes(p: dict, run: Run) -> Outcome:
     ), p, test, model=class_model(p, 10), settings=SETTINGS)
 
 
-def _errors(atoms: xr.DataArray, train: xr.DataArray, test: xr.DataArray, stride: tuple[int, int],
-            setting: tuple[float, float], p: Mapping) -> list[float]:
+def _errors(
+    atoms: xr.DataArray, train: xr.DataArray, test: xr.DataArray, stride: tuple[int, int],
+    setting: tuple[float, float], p: Mapping,
+) -> list[float]:
     """Errors of `ROWS`."""
     joined = atoms.stack(every=(LABEL, "atom")).transpose("every", ...).values
     pair, both = precisions(joined, *setting), (train, test)
@@ -91,8 +93,9 @@ def class_model(p: dict, classes: int) -> ModelSpec:
     return replace(model, layers=(*lower, replace(top, atoms=top.atoms // classes)))
 
 
-def class_energies(images: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float],
-                   p: dict) -> np.ndarray:
+def class_energies(
+    images: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float], p: dict
+) -> np.ndarray:
     """Squared residual of every image under each class's atoms alone: (image, label); noise variance 1."""
     codes = [encode(images, one, stride, precisions, p) for one in atoms]
     return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)

@@ -36,8 +36,10 @@ def planted_dictionaries(per_class: int, generator: np.random.Generator) -> list
     return [bars[:, None] / np.sqrt((bars**2).sum(axis=(1, 2)))[:, None, None, None], top]
 
 
-def planted_images(dictionaries: list[np.ndarray], zhat: np.ndarray, per_class: int, model: ModelSpec, positions: str,
-                   count: int, split: str, generator: np.random.Generator) -> xr.DataArray:
+def planted_images(
+    dictionaries: list[np.ndarray], zhat: np.ndarray, per_class: int, model: ModelSpec, positions: str, count: int,
+    split: str, generator: np.random.Generator,
+) -> xr.DataArray:
     """Images (image, plane, row, col) of one active top coefficient each, at one of four places, and noise.
 
     ``zhat`` : position of the block under each pixel of each top atom, (atom, plane, h, w)

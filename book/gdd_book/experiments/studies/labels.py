@@ -68,8 +68,9 @@ def mnist_labels(p: dict, run: Run) -> common.Outcome:
     return common.outcome(table.assign_coords(precision=["gamma_e", "gamma_w"]), p, test, protocol=FIVE_FOLD)
 
 
-def _features(atoms: np.ndarray, pair: tuple[float, float], images: xr.DataArray, p: Mapping,
-              run: Run) -> dict[str, xr.DataArray]:
+def _features(
+    atoms: np.ndarray, pair: tuple[float, float], images: xr.DataArray, p: Mapping, run: Run
+) -> dict[str, xr.DataArray]:
     """Features of these digits by name."""
     codes = common.encode_kept(images, atoms, precisions.STRIDE, pair, p, run, f"coding {images.attrs['split']} digits")
     largest = xr.DataArray(normalised(images.values, atoms).max(axis=(2, 3)), dims=(IMAGE, ATOM))

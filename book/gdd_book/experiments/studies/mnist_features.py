@@ -86,7 +86,9 @@ def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool)
     ).fit(unlabelled).dictionaries_
 
 
-def _errors(dictionaries: list[xr.DataArray], margin: int, unlabelled: xr.DataArray, p: dict, run: Run) -> xr.Dataset:
+def _errors(
+    dictionaries: list[xr.DataArray], margin: int, unlabelled: xr.DataArray, p: dict, run: Run
+) -> xr.Dataset:
     """Test errors in %, (size, trial, feature_kind), missing where a size has fewer trials; and what was chosen."""
     test = datasets.load(p["data"], "test", n=p["n_test"])
     runs, kinds = repeated(p["sizes"], p["trials"], p["trials_above"]), p["kinds"]
@@ -105,8 +107,9 @@ def _errors(dictionaries: list[xr.DataArray], margin: int, unlabelled: xr.DataAr
     return by_size(found).drop_vars("trial").assign(features)
 
 
-def _measured(kind: str, make: Callable, digits: tuple[xr.DataArray, xr.DataArray, xr.DataArray], trial: int,
-              p: dict) -> xr.Dataset:
+def _measured(
+    kind: str, make: Callable, digits: tuple[xr.DataArray, xr.DataArray, xr.DataArray], trial: int, p: dict
+) -> xr.Dataset:
     """Test error of one subset, and what was chosen; ``digits`` : training digits, test digits, features of these."""
     train, test, after = digits
     before = make(train)
@@ -121,8 +124,9 @@ def _measured(kind: str, make: Callable, digits: tuple[xr.DataArray, xr.DataArra
     return xr.Dataset({"error": one.error, "gamma": one.attrs["chosen_gamma"], "cross_validation": best})
 
 
-def _feature_makers(dictionaries: list[xr.DataArray], margin: int, unlabelled: xr.DataArray,
-                    p: dict) -> dict[str, Callable[[xr.DataArray], np.ndarray | xr.DataArray]]:
+def _feature_makers(
+    dictionaries: list[xr.DataArray], margin: int, unlabelled: xr.DataArray, p: dict
+) -> dict[str, Callable[[xr.DataArray], np.ndarray | xr.DataArray]]:
     """How to make each kind of features; from ``unlabelled`` as many patches as give equally many features."""
     plain, kinds = reader(dictionaries[:1], margin).fit(unlabelled), p["kinds"]
     makers = {KINDS[0]: plain.transform, KINDS[1]: unfold, KINDS[2]: unfold}

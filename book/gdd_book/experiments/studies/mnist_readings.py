@@ -115,8 +115,9 @@ def _atoms_of(one: Pretrained | Refined) -> Atoms:
 Pair = list[np.ndarray | xr.DataArray]  # of training and of test digits
 
 
-def _readings(one: Pretrained | Refined, state: JointState, fitted: Pretrained, both: tuple,
-              p: dict) -> dict[str, Pair]:
+def _readings(
+    one: Pretrained | Refined, state: JointState, fitted: Pretrained, both: tuple, p: dict
+) -> dict[str, Pair]:
     """Features of training and test digits by the name of the reading; layer 1 under the precisions of ``fitted``."""
     atoms, found = _atoms_of(one), {}
 

@@ -161,8 +161,10 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
     return outcome(dataset, p, held_out[p["seeds"][-1]], model=model, refinement=refinement)
 
 
-def _run_both(state: JointState, data: LayerData, unseen: LayerData, model: ModelSpec, refinement: RefinementSpec,
-              chain: ChainSpec, bar) -> xr.Dataset:
+def _run_both(
+    state: JointState, data: LayerData, unseen: LayerData, model: ModelSpec, refinement: RefinementSpec,
+    chain: ChainSpec, bar,
+) -> xr.Dataset:
     """Values of `TRACES` after each of the chain's burn-in sweeps, (draw,)."""
     *below, top = [np.full((len(unseen.images), s.atoms, *s.grid), EMPTY, np.int16) for s in model.shapes()]
     other = JointLocal(tuple(map(np.zeros_like, below)), top, np.zeros(top.shape, np.float32),

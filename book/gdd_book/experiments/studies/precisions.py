@@ -115,8 +115,9 @@ def _surface(kind: str, p: Mapping, run: Run) -> xr.Dataset:
     })
 
 
-def describe_code(images: np.ndarray, atoms: np.ndarray, code: np.ndarray, other: np.ndarray,
-                  pair: tuple[float, float]) -> xr.Dataset:
+def describe_code(
+    images: np.ndarray, atoms: np.ndarray, code: np.ndarray, other: np.ndarray, pair: tuple[float, float]
+) -> xr.Dataset:
     """What kind of a code it is; means over images.
 
     ``code``, ``other`` (image, atom, row, col) are samples of two chains that differ in their random numbers alone,
