@@ -89,24 +89,17 @@ def collapse(
               \hat D^{(k_{L-1}, k_L, L)}, \qquad
               \hat D^{(l)} = h\left(g(D^{(l)}, n^{l-1}) \odot \hat Z^{(l-1)}, \; n^1 \cdots n^{l-2}\right)
 
-    Parameters
-    ----------
     dictionaries : per layer, bottom first: (atom, plane, atom_row, atom_col)
     pools : per layer but the top one: (rows, columns) of a block
     positions : per layer but the bottom one, in its dictionary's axes: `Vote.positions` of the pool below it; None
         spreads a value in equal parts over all positions of its block
 
-    Returns
-    -------
-    list of (atom, plane, row, col)
-        One image for each atom, bottom layer first.
+    Returns a picture of each atom, (atom, plane, row, col), bottom layer first.
 
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Layer Collapsing Approximation Method".
-    Departs: Zhat depends on the atom above too; Dhat holds up to l = L and keeps Zhat of the layer below
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Layer Collapsing Approximation Method".
+    *Departs:* Zhat depends on the atom above too; Dhat holds up to l = L and keeps Zhat of the layer below
     (P10, P17 in the errata).
-    Checked: tests/test_projection.py (equals the layered image where that is exact; broken where it is not).
+    *Checked:* tests/test_projection.py (equals the layered image where that is exact; broken where it is not).
     """
     projected, (row, col) = [dictionaries[0]], (1, 1)
     for upper, (p, q), zhat in zip(dictionaries[1:], pools, positions, strict=True):
@@ -120,24 +113,15 @@ def collapse(
 
 
 def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.ndarray:
-    """Synthesise images from projected atoms and maps of the top layer.
+    """Synthesise images (image, plane, row, col) from projected atoms and maps of the top layer.
 
-    Parameters
-    ----------
     projected : (atom, plane, atom_row, atom_col)
     top_maps : (image, atom, row, col)
     step : pixels (row, col) between positions, `ModelSpec.stride`
     image_size : (rows, columns); with ragged blocks the sum is larger and is cropped
 
-    Returns
-    -------
-    (image, plane, row, col)
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Testing".
-    Departs: the printed equation lacks h (P16 in the errata).
-    Checked: tests/test_projection.py.
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Testing". *Departs:* the printed equation lacks h (P16 in the errata).
+    *Checked:* tests/test_projection.py.
     """
     image_size = check_pair("image_size", image_size)
     images = synthesise(projected, spread(as_finite(top_maps, MAPS, "top_maps"), step))
@@ -178,13 +162,7 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vot
     """Vote of every pooled layer on the residual of the data, under the joint model; bottom first.
 
     The formula is that of `vote_positions`. In an upper layer phi_m is the image of a unit at position m, synthesised
-    down through each image's own positions.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
-    Departs: the paper gives no formula, and no index for the atom above.
-    Checked: tests/test_projection_joint.py (against a plain loop).
+    down through each image's own positions. *Checked:* tests/test_projection_joint.py (against a plain loop).
     """
     shapes, (local, (dictionaries, *_)) = model.shapes(), state
     if len(shapes) == 1:
@@ -217,8 +195,6 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     where the block is s + u, r is the layer's residual with that block's own contribution added back, and
     :math:`\phi_m` is atom k placed at position m. Ties, and atoms without any weight, take the lowest m.
 
-    Parameters
-    ----------
     images : (image, plane, row, col)                      X of this layer
     dictionary : (atom, plane, atom_row, atom_col)         D of this layer
     blocks : z and w, (image, atom, block_row, block_col)  blocks of this layer; z = -1 is empty
@@ -228,15 +204,13 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     upper_maps : (image, atom, row, col)                   S of the layer above
     mask : (image, plane, row, col) of bool, optional      True where a pixel was observed
 
-    Notes
-    -----
     A position scores 0 in a ragged block that lacks it; it can win only if the block at shift 0 has it. Sums run over
     images in index order, separately for every plane, so the bits depend neither on the number of threads nor on the
     chunks of images. Memory: three sums of (atoms above x atoms x pixels x positions) numbers.
 
-    Source: Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
-    Departs: the paper gives no formula, and no index for the atom above.
-    Checked: tests/test_projection.py (against a plain loop; planted positions come back).
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
+    *Departs:* the paper gives no formula, and no index for the atom above.
+    *Checked:* tests/test_projection.py (against a plain loop; planted positions come back).
     """
     images, dictionary, w = (np.ascontiguousarray(part, float) for part in (images, dictionary, blocks[1]))
     z, weights = np.asarray(blocks[0]), _pixel_weights(gamma_e, images.shape, mask)

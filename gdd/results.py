@@ -42,22 +42,15 @@ Trained = Pretrained | Refined
 
 
 def to_dataset(trained: Trained, traces: Mapping[str, xr.Dataset], dense: bool = False) -> xr.Dataset:
-    """Everything that a chain has learned, with names and coordinates.
+    """Everything that a chain has learned, with names and coordinates, in the units of the model's input.
 
-    Parameters
-    ----------
-    trained : of `gdd.pretrain` or `gdd.refine`
-    traces : by stage, "1", "2" ... or "all", dims (chain, draw)
+    traces : by stage, "1", "2" ... or "all", dims (chain, draw); added as ``trace_1_log_joint`` (chain, draw_1)
     dense : add the maps of every layer, ``map_1`` (image, atom_1, row_1, col_1) and so on
 
-    Returns
-    -------
-    Dataset
-        For every layer, here the first: ``dictionary_1``; ``position_1`` (image, atom_1, block_row_1, block_col_1), the
-        active position in each pooling block, row by row, -1 for none; ``weight_1``, its weight; ``gamma_d_1``,
-        ``gamma_w_1``, ``gamma_e_1``, precisions of atoms, weights and noise. After refinement there is one ``gamma_e``,
-        the top layer's gamma_w, and the weights of pooled layers follow from the layer above. Traces, for instance
-        ``trace_1_log_joint`` (chain, draw_1). All in the units of the model's input.
+    For every layer, here the first: ``dictionary_1``; ``position_1`` (image, atom_1, block_row_1, block_col_1), the
+    active position in each pooling block, row by row, -1 for none; ``weight_1``, its weight; ``gamma_d_1``,
+    ``gamma_w_1``, ``gamma_e_1``, precisions of atoms, weights and noise. After refinement there is one ``gamma_e``, the
+    top layer's gamma_w, and the weights of pooled layers follow from the layer above.
     """
     arrays = refined_arrays(trained) if isinstance(trained, Refined) else pretrained_arrays(trained)
     for level, shape in enumerate(trained.model.shapes(), 1) if dense else ():
@@ -208,11 +201,11 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
     def data_of(*data: LayerData | None) -> LayerData | None:
         if data[0] is None:
             return None
-        mask = None if data[0].mask is None else function(*(one.mask for one in data))
-        return LayerData(function(*(one.images for one in data)), mask)
+        mask = None if data[0].mask is None else function(*(part.mask for part in data))
+        return LayerData(function(*(part.images for part in data)), mask)
 
     def state_of(*states):
-        return states[0]._replace(local=map_local(function, *(one.local for one in states)))
+        return states[0]._replace(local=map_local(function, *(state.local for state in states)))
 
     if joint:
         data, state, last = (tuple(getattr(one, name) for one in models) for name in ("data", "state", "last"))

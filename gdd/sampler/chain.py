@@ -35,8 +35,6 @@ def run_chain(
 ) -> ChainState:
     """Run all remaining sweeps, with a checkpoint at the start, every few minutes, and at the end.
 
-    Parameters
-    ----------
     initial_state : gives the first state; called only if there is no checkpoint
     step : makes one sweep
     chain : lengths
@@ -45,14 +43,9 @@ def run_chain(
     progress : bar over sweeps with `begin` and `step`, or None
     data : input of the chain; several shards write checkpoints together, when the first one decides so
 
-    Raises
-    ------
-    GddError
-        A checkpoint that is damaged, another chain's or of other code, or that cannot be written: before any work.
-        Numbers that overflow.
+    GddError if a checkpoint is damaged, another chain's or of other code, or cannot be written: before any work; and if
+    numbers overflow.
 
-    Notes
-    -----
     *Checked:* tests/test_chain.py, tests/test_refine.py, tests/test_killed.py (stopped, killed, resumed: same bits).
     """
     shard, ended = data.shard, False
