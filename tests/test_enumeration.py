@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from agreement import p_value_of_counts
+from scipy import stats
 from tiny import layer
 
 from gdd.model import layer as model
@@ -51,6 +52,20 @@ def test_odds_of_a_block_are_those_of_its_conditional(masked):
             active = with_block(bare, where, m, 1.0)
             odds = np.divide(*(exact.probability[index[one.local.z[0].tobytes()]] for one in (active, bare)))
             assert np.log(odds) == pytest.approx(choice.log_weight[m] - choice.log_weight[-1], abs=1e-8)
+
+
+def test_weights_given_z_have_their_moments():
+    state, data, _, shape = one_map()
+    z = np.array([[[1, 0]]])
+    generator = np.random.default_rng(4)
+    drawn = np.array([enumeration.draw_weights(z, state, data, shape, generator)[0, 0] for _ in range(4000)])
+    placed = enumeration.placed_atoms(state, shape)[0, 0, [0, 1], [1, 0]]
+    precision = 4 * placed @ placed.T + np.eye(2)
+    mean = np.linalg.solve(precision, 4 * placed @ data.images.ravel())
+    white = (drawn - mean) @ np.linalg.cholesky(precision)
+    assert stats.chi2(2).sf(len(drawn) * (white.mean(axis=0) ** 2).sum()) > PASSES
+    assert stats.kstest(white.ravel(), "norm").pvalue > PASSES
+    assert not enumeration.draw_weights(np.full((1, 1, 2), EMPTY), state, data, shape, generator).any()
 
 
 def settled_p_value(name, pixels):

@@ -11,7 +11,7 @@ from gdd.model.layer import draw_data, draw_state, reconstruction
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import Fitted
-from gdd_book.evaluate.interpolation import interpolate_joint, interpolate_one_layer
+from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.images import hide_at_random, hide_but_a_strip, hide_halves
 
 FIXED = Precision(fixed=1.0)
@@ -48,6 +48,15 @@ def test_masks_hide_half_of_every_image():
     assert (hide_at_random((6, 3, 8, 7), 0, 0.75).sum(axis=(2, 3)) == 14).all()
     strip = hide_but_a_strip((2, 1, 8, 12))
     assert strip[0, 0, :, 4:7].all() and strip[1, 0, 3:5].all() and strip.sum(axis=(1, 2, 3)).tolist() == [24, 24]
+
+
+def test_error_is_of_hidden_pixels_alone():
+    truth, mask = np.zeros((2, 1, 2, 2)), np.ones((2, 1, 2, 2), bool)
+    mask[0, 0, 0] = False
+    filled = np.array([[[[3.0, 1.0], [9.0, 9.0]]], [[[9.0, 9.0], [9.0, 9.0]]]])
+    found = hidden_error(filled, truth, mask)
+    assert found[0] == 5.0
+    assert np.isnan(found[1])  # nothing hidden
 
 
 def test_mean_is_that_of_the_chain(joint):
