@@ -29,5 +29,5 @@ def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
     expected = 0.5 * 784 * np.log(100.0 / (2 * np.pi)) - 50.0 * square
     np.testing.assert_allclose(codes.log_likelihood, expected, rtol=1e-3)
     for wrong in ({"burnin": 10}, {"gamma_e": 10.0}):
-        with pytest.raises(GddError, match=f"{next(iter(wrong))}: not an option of infer; these are mask, burn_in"):
+        with pytest.raises(GddError, match=f"{next(iter(wrong))}: not an option of infer; these are burn_in, collect"):
             infer(fitted, atoms, digits, **wrong)
