@@ -233,7 +233,7 @@ def add_lags(active, count, gamma_e, mask, layer, neighbours, lags):
                 lags[h - lag_row, w - lag_col, 0] += product
 
 
-@kernel()
+@kernel(forceinline=True)
 def add_pair(lag_row, lag_col, product, start, mask, layer, out):
     """Add ``product`` to ``out``, under a mask times the mask where the atoms at both positions overlap.
 

@@ -207,7 +207,7 @@ def draw_switches(image, log_prior_odds, gamma_w, shared, work, sums):
                     correlate_up(last, z, shared, work.upward, work.box)
 
 
-@kernel()
+@kernel(forceinline=True)
 def switch_off(block, old, product, prior, image, shared, work, sums):
     """Propose to switch a coefficient of weight ``old`` off; return whether it is accepted.
 
@@ -229,7 +229,7 @@ def switch_off(block, old, product, prior, image, shared, work, sums):
     return True
 
 
-@kernel()
+@kernel(forceinline=True)
 def switch_on(block, product, prior, image, shared, work, sums):
     """`switch_off` the other way: propose to switch a coefficient on; return whether it is accepted, and its weight."""
     n, gamma_e = image.n, image.gamma_e

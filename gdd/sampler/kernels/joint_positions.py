@@ -48,7 +48,7 @@ from gdd.sampler.kernels.windows import Static, window_dot
 BORDERS = (0.1, 1.0, 3.0)
 
 
-@kernel()
+@kernel(forceinline=True)
 def class_of(value, gamma_e, norm):
     """Class of a block's strength; ``norm`` is the squared norm of its atom."""
     strength, passed = abs(value) * math.sqrt(gamma_e * norm), 0
@@ -57,7 +57,7 @@ def class_of(value, gamma_e, norm):
     return passed
 
 
-@kernel()
+@kernel(forceinline=True)
 def overlap_of(k, rows, cols, layer):
     """Expected inner product of atom k's images at two positions of this lag; exact in the bottom layer."""
     height, width = 2 * layer.pool_row - 1, 2 * layer.pool_col - 1
@@ -70,7 +70,7 @@ def count_positions(k, layer, z, counts):
     count_outcomes(positions_of(layer, z)[k], layer, counts)
 
 
-@kernel()
+@kernel(forceinline=True)
 def list_positions(i, j, layer, empty, counts, work):
     """Fill prior weights and places of ``work`` for the positions of block (i, j); return the number of positions.
 
@@ -86,7 +86,7 @@ def list_positions(i, j, layer, empty, counts, work):
     return t
 
 
-@kernel()
+@kernel(forceinline=True)
 def correlate_positions(k, value, number, layer, static, work):
     """Inner products of atom k at the listed positions with the residual, into ``work.gains``; 0 if its value is 0."""
     work.gains[0] = 0.0
@@ -143,7 +143,7 @@ def draw_bottom_positions(image, bottom, work, sums):
         sums.log_counts[n] += log_counts(counts, layer, bottom.empty)
 
 
-@kernel()
+@kernel(forceinline=True)
 def position_weights(block, old, v, image, bottom, work):
     """Compute the unnormalised probabilities of a bottom block's outcomes, into ``work.weights``.
 
