@@ -146,7 +146,7 @@ def by_ratio(record: xr.Dataset) -> xr.Dataset:
 
     A record of several noise precisions: the lowest, that of the scan.
     """
-    one = record.isel(noise=0)
+    one = record.sel(noise=record.noise.min())
     names = ["as elsewhere" if ratio == 0 else f"{ratio:g}" for ratio in one.ratio.values]
     found = xr.merge([_described(one), one[["learned_ratio", "error_at_test"]]])
     return found.rename(ratio="run").assign_coords(run=names).transpose("run", "subset", ...)
