@@ -1,4 +1,9 @@
-"""Run by tests/test_cuda.py: chains on a device, or in numba's simulator, beside the compiled ones; or their PTX."""
+"""Chains on a device, or in numba's simulator, beside the compiled ones; or their PTX. tests/test_cuda.py runs it.
+
+    NUMBA_ENABLE_CUDASIM=1 python tests/cuda_chains.py simulated [SWEEPS]
+
+prints the largest difference of each pass, relative to 1 + the value, and whether it is equal but for rounding.
+"""
 
 import sys
 import warnings
@@ -101,25 +106,28 @@ PASSES = (
     "gamma_e shared", "block larger than map", "top, filled, gamma_e shared",
 )
 JOINT_PASSES = "two layers", "two layers, planes, masked", "three layers", "three layers, empty blocks, masked"
-SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
+SWEEPS = int(sys.argv[2]) if sys.argv[2:] else {"hardware": 20}.get(sys.argv[1], 1)
 
 
 def deconvolve(kind, planes, masked):
     """Results of the compiled chains and of the device's, of a whole image and one that may have hidden pixels."""
-    rng, shape, (burn_in, collect) = np.random.default_rng(0), (2, planes, 5, 6), SWEEPS[sys.argv[1]]
+    rng, shape = np.random.default_rng(0), (2, planes, 5, 6)
     images, atoms = (rng.normal(size=size).astype(kind) for size in (shape, (3, planes, 3, 2)))
-    problem, run = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, burn_in, collect)
+    problem, run = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, SWEEPS, 2)
     observed = rng.random(shape) < np.array([1.0, 0.7])[:, None, None, None] if masked else None
     return [run_problem(problem, images * kind(2), observed, None, run, True, name) for name in ("cpu", "cuda")]
 
 
 def redraw(name, kind, images):
-    """Results of an image pass of a layer of `tiny.LAYERS`, compiled and on the device."""
+    """Results of image passes of a layer of `tiny.LAYERS`, compiled and on the device."""
     state, data, spec, shape = draw(name, images)
     data = data._replace(images=data.images.astype(kind))
     found = []
     for passes in (PROCESSOR, passes_on("cuda", [shape], data)):
-        local, sums, residuals = image_pass(state, data, spec, shape, Key(7, PRETRAIN, 0, 0), passes)
+        drawn = state
+        for number in range(SWEEPS):
+            local, sums, residuals = image_pass(drawn, data, spec, shape, Key(7, PRETRAIN, 0, number), passes)
+            drawn = drawn._replace(local=local)
         found.append((*local, *sums, residuals))
     return found
 
@@ -136,7 +144,7 @@ def redraw_joint(name, kind, images):
         data = data._replace(images=data.images.astype(precision))
         passes = passes_on(device_name, model.shapes(), data, joint=True)
         buffers = allocate_buffers(data, model).load(state._replace(local=local))
-        for number in range(SWEEPS[sys.argv[1]][0]):
+        for number in range(SWEEPS):
             sums = joint_pass(buffers, state.shared, model, spec, Key(7, REFINE, 0, number), passes)
         _, _, *drawn, _ = buffers.images
         found.append((buffers.images.w, *drawn, *sums))
@@ -165,11 +173,11 @@ def refuse(call):
 
 
 def compare(name, kind, one, other):
-    """Print whether any result differs by more than rounding."""
+    """Print by how much any result differs, and whether that is more than rounding; positions have to be the same."""
     near = 1e-4 if kind is np.float32 else 1e-9
     assert (one[0] != 0).any()
-    same = all(np.allclose(*pair, near, near) for pair in zip(one, other, strict=True))
-    print(name, kind.__name__, "equal" if same else "different")
+    apart = max(np.max(np.abs(a - b) / (1 + np.abs(b)), initial=0.0) for a, b in zip(one, other, strict=True))
+    print(f"{name}, {kind.__name__}: {apart:.0e}", "equal" if apart < near else "different")
 
 
 def ptx(kernel, *arguments):

@@ -124,3 +124,12 @@ def refinement_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
                 "only refined right": wins, "only pretrained right": losses, "p": f"{p:.1g}",
             }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["atoms", "labels"])
+
+
+def classes_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of `mnist-classes`: a row for what is classified, columns of stage and precisions of coding."""
+    words = ("code, classifier", "class of the smallest residual", "residual under each class's atoms, classifier",
+             "code by the digit's own class alone: a leak")
+    columns = pd.MultiIndex.from_product([record.stage.values, record.setting.values], names=["atoms", "precisions"])
+    errors = record.error.mean("subset").transpose("row", "stage", "setting").values.reshape(len(words), -1)
+    return pd.DataFrame(errors, words, columns).map("{:.1f}".format)
