@@ -176,7 +176,8 @@ def compare(name, kind, one, other):
     """Print by how much any result differs, and whether that is more than rounding; positions have to be the same."""
     near = 1e-4 if kind is np.float32 else 1e-9
     assert (one[0] != 0).any()
-    apart = max(np.max(np.abs(a - b) / (1 + np.abs(b)), initial=0.0) for a, b in zip(one, other, strict=True))
+    pairs = ((np.asarray(a, float), np.asarray(b, float)) for a, b in zip(one, other, strict=True))
+    apart = max(np.max(np.abs(a - b) / (1 + np.abs(b)), initial=0.0) for a, b in pairs)
     print(f"{name}, {kind.__name__}: {apart:.0e}", "equal" if apart < near else "different")
 
 
