@@ -20,6 +20,7 @@ from gdd_book.dictionaries import threshold
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import compare_paired, mean_and_interval, share_interval, t_statistic
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
+from gdd_book.experiments.studies.whitened import ATOMS
 from gdd_book.figures import style
 from gdd_book.figures.model import show_grids
 from gdd_book.records import settings
@@ -99,6 +100,19 @@ def subset_table(errors: xr.DataArray, words: Callable[[str], str] = single_pass
     text = (style.with_interval(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
     frame = text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits")
     return frame.rename_axis(None, axis=1).rename(columns=words)
+
+
+def whitened_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in % by what makes the features, as they are and whitened, and how far that is above the atoms'."""
+    plain, white = (record.error.sel(whitened=one) for one in (False, True))
+    above = (white - white.sel(feature_kind=ATOMS)).isel(feature_kind=slice(1, None))
+    names = [kind.replace("windows", "windows of digits, draw").replace(" (kymatio, numpy)", "")
+             for kind in record.feature_kind.values]
+    return style.table("feature_kind", {
+        "as they are": (plain, 2, "trial"), "whitened": (white, 2, "trial"),
+        "above atoms, whitened": (above, 2, "trial", "+"),
+        "features": (record.features, ",.0f"),
+    }, "made from").loc[record.feature_kind.values].set_axis(pd.Index(names, name="made from"))
 
 
 def copies_table(found: Sequence[xr.Dataset], paper: pd.DataFrame) -> pd.DataFrame:

@@ -37,9 +37,8 @@ def show_command(app: Sphinx, doctree: nodes.document) -> None:
     page = app.env.docname.removeprefix("book/")
     if page in notebooks.chapters():
         link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", classes=["download"])
-        words = nodes.paragraph("", "Run this page yourself: ", link, nodes.Text(
-            " (its first cell says what it needs), or with a value changed, in the top folder of the repository, "
-            "after "), nodes.literal("", "make book"), nodes.Text(":"))
+        words = nodes.paragraph("", "Run this page ", link, nodes.Text(", or with a value changed (in the top folder, after "),
+                                nodes.literal("", "make book"), nodes.Text("):"))
         section, line = next(doctree.findall(nodes.section)), command(page)
         section += nodes.container("", words, nodes.literal_block(line, line, language="text"),
                                    nodes.paragraph("", effect(page)), classes=["rerun"])
@@ -58,11 +57,11 @@ def effect(page: str) -> str:
     """What that line changes, how long it takes, what else can be changed."""
     ((name, _),), known = _changed(page)["change"].items(), chapter.defaults(chapter.read(notebooks.text_path(page)))
     what, takes, others = _changed(page)["what"], _changed(page)["takes"], [one for one in known if one != name]
-    text = f"Then {what}. It takes about {takes} of one core, longer the first time, while code is compiled."
+    text = f"Then {what}. It takes about {takes} of one core, more the first time."
     if others:
         text += f" Other parameters: {', '.join(others)}"
         text += "; lists by -y." if any(isinstance(known[one], list | tuple) for one in others) else "."
-    return f"{text} An unknown name stops the run."
+    return text
 
 
 def _changed(page: str) -> dict:
