@@ -37,8 +37,9 @@ def show_command(app: Sphinx, doctree: nodes.document) -> None:
     page = app.env.docname.removeprefix("book/")
     if page in notebooks.chapters():
         link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", classes=["download"])
-        words = nodes.paragraph("", "Run this page ", link, nodes.Text(", or with a value changed (in the top folder, after "),
-                                nodes.literal("", "make book"), nodes.Text("):"))
+        words = nodes.paragraph(
+            "", "Run this page ", link, nodes.Text(", or with a value changed (in the top folder, after "),
+            nodes.literal("", "make book"), nodes.Text("):"))
         section, line = next(doctree.findall(nodes.section)), command(page)
         section += nodes.container("", words, nodes.literal_block(line, line, language="text"),
                                    nodes.paragraph("", effect(page)), classes=["rerun"])
