@@ -204,14 +204,11 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
         mask = None if data[0].mask is None else function(*(part.mask for part in data))
         return LayerData(function(*(part.images for part in data)), mask)
 
-    def state_of(*states):
-        return states[0]._replace(local=map_local(function, *(state.local for state in states)))
-
     if joint:
         data, state, last = (tuple(getattr(one, name) for one in models) for name in ("data", "state", "last"))
-        return first._replace(data=data_of(*data), state=state_of(*state), last=state_of(*last))
+        return first._replace(data=data_of(*data), state=map_local(function, *state), last=map_local(function, *last))
     layers = tuple(
-        same[0]._replace(state=state_of(*(layer.state for layer in same)))
+        same[0]._replace(state=map_local(function, *(layer.state for layer in same)))
         for same in zip(*(one.layers for one in models), strict=True)
     )
     return first._replace(layers=layers, inputs=tuple(map(data_of, *(one.inputs for one in models))))

@@ -13,7 +13,6 @@ import numpy as np
 
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
-from gdd.model.distributions import Gamma
 from gdd.model.layer import (
     add_noise,
     draw_atoms,
@@ -108,7 +107,8 @@ def draw_joint_state(
     gamma_d = [draw_precision(spec.gamma_d, size[1], generator) for spec, size in zip(model.layers, sizes, strict=True)]
     dictionaries = [draw_atoms(shape, gamma, generator) for shape, gamma in zip(shapes, gamma_d, strict=True)]
     gamma_w = draw_precision(top.gamma_w, sizes[-1][2], generator)
-    gamma_e = draw_noise(images, refinement, generator)
+    entries = images if IMAGE in refinement.noise.axes else 1
+    gamma_e = draw_precision(refinement.noise, (entries,), generator)
     positions = [
         draw_positions(images, spec, shape, generator, refinement.empty_blocks)
         for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
@@ -116,14 +116,6 @@ def draw_joint_state(
     z = draw_positions(images, top, shapes[-1], generator)
     local = JointLocal(tuple(positions), z, draw_weights(z, gamma_w, generator), gamma_e)
     return JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
-
-
-def draw_noise(images: int, refinement: RefinementSpec, generator: np.random.Generator) -> np.ndarray:
-    """Draw the noise precision from its prior, or return the fixed one: (image or 1,)."""
-    noise, size = refinement.noise, images if IMAGE in refinement.noise.axes else 1
-    if noise.fixed is not None:
-        return np.full(size, noise.fixed)
-    return Gamma(np.full(size, noise.shape), noise.rate).sample(generator)
 
 
 def draw_joint_data(
