@@ -328,10 +328,8 @@ def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: Mod
 def unit_responses(state: JointState, model: ModelSpec, layer: int, atom: int, block: tuple[int, int]):
     """Images of one atom at every position of one block, down through every training image's own positions.
 
-    Returns
-    -------
-    tuple of slices, (position, image, plane, row, col)
-        The window that the block affects, and its content; 0 for positions that a ragged block lacks.
+    Returns slices, the window that the block affects, and its content (position, image, plane, row, col), which is 0
+    for positions that a ragged block lacks.
     """
     shapes, (local, (dictionaries, *_)) = model.shapes(), state
     (p, q), (rows, cols), (height, width) = (shapes[layer].block, shapes[layer].map_size, shapes[layer].atom_size)

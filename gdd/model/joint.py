@@ -41,19 +41,9 @@ def layer_values(
 
     with :math:`f^{-1}` the unpooling: a block's value at its position, zero elsewhere.
 
-    Parameters
-    ----------
-    local : positions, z, w
-    dictionaries, shapes : one entry a layer, bottom first
+    Returns X of every layer, (image, plane, row, col), bottom first: the images without noise, then the values of the
+    blocks of the bottom layer (its atoms are the planes, its blocks the rows and columns), and so on.
 
-    Returns
-    -------
-    tuple of (image, plane, row, col)
-        X of every layer, bottom first: the images without noise, then the values of the blocks of the bottom layer
-        (its atoms are the planes, its blocks the rows and columns), and so on.
-
-    Notes
-    -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
     *Departs:* the pooled value is the pixel of the layer above (P18).
     *Checked:* tests/test_joint_model.py (against the explicit sum over blocks).
@@ -79,8 +69,6 @@ def joint_log_likelihood(state: JointState, data: LayerData, model: ModelSpec) -
 def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec) -> float:
     """Log of the joint density of the data and all unknowns of all layers, every normalising constant included.
 
-    Notes
-    -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
     *Departs:* theta integrated out, one per block shape, Dir(1/B) where blocks cannot be empty; one gamma_w (P7); the
     noise precision's prior is the refinement's (P15).
