@@ -175,8 +175,6 @@ def as_pixels(
 ) -> np.ndarray:
     """Images that a model can be fitted to: a checked copy (image, plane, row, col), 0 where a pixel is hidden.
 
-    Parameters
-    ----------
     images : (image, plane, row, col)
     argument : name that messages use
     mask : (image, plane, row, col) of bool, optional     True where a pixel was observed

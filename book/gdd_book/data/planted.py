@@ -24,12 +24,9 @@ def planted(
     ``size``, ``atom_size``, ``pool`` are (rows, columns) of an image, an atom, a pooling block; edge blocks may be
     ragged.
 
-    Returns
-    -------
-    Dataset
-        ``images`` (image, plane, row, col); ``atoms`` (atom, plane, atom_row, atom_col);
-        ``z`` (image, atom, block_row, block_col) int16: row in the block times block width plus column, -1 if empty;
-        ``w``, axes of z: the weight, 0 where empty. Attributes: the settings.
+    Returns ``images`` (image, plane, row, col); ``atoms`` (atom, plane, atom_row, atom_col); ``z`` (image, atom,
+    block_row, block_col) int16: row in the block times block width plus column, -1 if empty; ``w``, axes of z: the
+    weight, 0 where empty. Attributes: the settings.
     """
     random = generator(seed)
     dictionary = random.standard_normal((atoms, 1, *atom_size))
