@@ -97,13 +97,23 @@ def draw_joint_state(
     gamma_w = draw_precision(top.gamma_w, sizes[-1][2], generator)
     entries = images if IMAGE in refinement.noise.axes else 1
     gamma_e = draw_precision(refinement.noise, (entries,), generator)
-    positions = [
-        draw_positions(images, spec, shape, generator, refinement.empty_blocks)
-        for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
-    ]
-    z = draw_positions(images, top, shapes[-1], generator)
-    local = JointLocal(tuple(positions), z, draw_weights(z, gamma_w, generator), gamma_e)
+    local = draw_joint_local(images, model, refinement, gamma_w, generator)._replace(gamma_e=gamma_e)
     return JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
+
+
+def draw_joint_local(
+    images: int, model: ModelSpec, refinement: RefinementSpec, gamma_w: np.ndarray, generator: np.random.Generator
+) -> JointLocal:
+    """Draw positions, activations and weights from their priors; the gamma_e that is returned is 1 and means nothing.
+
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3; supplement, "Generated Images".
+    *Departs:* the paper does not say which of its random numbers it draws, or from what.
+    *Checked:* tests/test_generation.py.
+    """
+    *pooled, top = zip(model.layers, model.shapes(), strict=True)
+    positions = tuple(draw_positions(images, *layer, generator, refinement.empty_blocks) for layer in pooled)
+    z = draw_positions(images, *top, generator)
+    return JointLocal(positions, z, draw_weights(z, gamma_w, generator), np.ones(1))
 
 
 def draw_joint_data(
