@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import COL, IMAGE, IMAGES, PLANE, ROW
-from gdd.base.checks import LARGEST_PIXEL, LEAST_CONTRAST, GddError, as_array, as_plain, check_pair
+from gdd.base.checks import LARGEST_PIXEL, LEAST_CONTRAST, GddError, as_array, as_plain, check_pair, first_wrong
 from gdd.model.spec import PIXEL_RMS, Size
 from gdd.model.state import LayerData
 
@@ -213,9 +213,7 @@ def scaled_data(images: np.ndarray, scale: Scale | None, new: bool = False) -> t
     if (blank := ~observed.any(axis=(1, 2, 3))).any():
         raise GddError(f"images: image {int(blank.argmax())} has no pixel but NaN; leave it out")
     if (endless := np.abs(images) > LARGEST_RAW).any():
-        where = np.argwhere(endless)[0]
-        place = ", ".join(f"{axis} {i}" for axis, i in zip(IMAGES, where, strict=True))
-        raise GddError(f"images: pixel {place} is {images[tuple(where)]}; replace it, or give NaN for a missing pixel")
+        raise GddError(f"images: pixel {first_wrong(endless, images)}; replace it, or give NaN for a missing pixel")
     scale = scale or scale_of(images)
     pixels = scale.forward(images)
     largest = np.nanmax(np.abs(pixels), axis=(1, 2, 3))

@@ -21,8 +21,7 @@ from gdd.model.convolution import CHUNK, correlate, synthesise, valid_size
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import Blocks, Size, cut_into_blocks, map_indices, repeat_blocks, spread, unpool
 from gdd.model.spec import ModelSpec
-from gdd.model.state import JointState, LayerData, maps_of
-from gdd.reference.joint_conditionals import state_of_images
+from gdd.model.state import JointState, LayerData, maps_of, of_images
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.refine import Refined
 
@@ -66,7 +65,7 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         votes = vote_pretrained(trained)
     else:
         cut = slice(None if images is None else check_whole("images", images, 1))
-        state, data = state_of_images(trained.state, trained.data, cut)
+        state, data = of_images(trained.state, trained.data, cut)
         dictionaries, votes = state.shared.dictionaries, vote_joint(state, data, trained.model)
     shares = [float(np.nanmean(vote.share)) for vote in votes]
     positions = [vote.positions for vote in votes]
@@ -329,10 +328,8 @@ def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: Mod
 def unit_responses(state: JointState, model: ModelSpec, layer: int, atom: int, block: tuple[int, int]):
     """Images of one atom at every position of one block, down through every training image's own positions.
 
-    Returns
-    -------
-    tuple of slices, (position, image, plane, row, col)
-        The window that the block affects, and its content; 0 for positions that a ragged block lacks.
+    Returns slices, the window that the block affects, and its content (position, image, plane, row, col), which is 0
+    for positions that a ragged block lacks.
     """
     shapes, (local, (dictionaries, *_)) = model.shapes(), state
     (p, q), (rows, cols), (height, width) = (shapes[layer].block, shapes[layer].map_size, shapes[layer].atom_size)

@@ -19,10 +19,10 @@ import xarray as xr
 from gdd.base import files
 from gdd.base.axes import ATOM, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError, as_array
-from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared, map_local
+from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared, map_local
+from gdd.reference import joint_conditionals
 from gdd.sampler.pretrain import Fitted, Pretrained, check_start
 from gdd.sampler.refine import Refined
 
@@ -117,20 +117,14 @@ def spec_from(fields: dict) -> ModelSpec:
 # ---- arrays of a chain, by name
 
 
-def dims_of(level: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Axes of a layer's dictionary and of its blocks."""
-    plane = PLANE if level == 1 else f"{ATOM}_{level - 1}"
-    dictionary = (f"{ATOM}_{level}", plane, f"atom_row_{level}", f"atom_col_{level}")
-    return dictionary, (IMAGE, f"{ATOM}_{level}", f"block_row_{level}", f"block_col_{level}")
-
-
-def shared_arrays(level: int, shared: Shared) -> dict[str, tuple]:
-    """Arrays of a layer that all images share; a precision has the axes along which it varies."""
-    axes = dims_of(level)[0]
+def layer_arrays(level: int, shared: Shared, z: np.ndarray, w: np.ndarray) -> dict[str, tuple]:
+    """Arrays of a layer by name, each with its axes; a precision has those along which it varies."""
+    axes = f"{ATOM}_{level}", PLANE if level == 1 else f"{ATOM}_{level - 1}", f"atom_row_{level}", f"atom_col_{level}"
+    blocks = IMAGE, axes[0], f"block_row_{level}", f"block_col_{level}"
     return {
-        f"dictionary_{level}": (axes, shared.dictionary),
-        f"gamma_d_{level}": varying(shared.gamma_d, axes[:2]),
-        f"gamma_w_{level}": varying(shared.gamma_w, axes[:1]),
+        f"dictionary_{level}": (axes, shared.dictionary), f"gamma_d_{level}": varying(shared.gamma_d, axes[:2]),
+        f"gamma_w_{level}": varying(shared.gamma_w, axes[:1]), f"position_{level}": (blocks, z),
+        f"weight_{level}": (blocks, w),
     }
 
 
@@ -143,25 +137,19 @@ def pretrained_arrays(model: Pretrained) -> dict[str, tuple]:
     """Arrays of every layer by name, each with its axes."""
     out = {}
     for level, layer in enumerate(model.layers, 1):
-        local, blocks = layer.state.local, dims_of(level)[1]
-        out |= shared_arrays(level, layer.state.shared)
-        out |= {f"position_{level}": (blocks, local.z), f"weight_{level}": (blocks, local.w)}
-        out[f"gamma_e_{level}"] = varying(local.gamma_e, (IMAGE,))
+        z, w, gamma_e = layer.state.local
+        out |= layer_arrays(level, layer.state.shared, z, w) | {f"gamma_e_{level}": varying(gamma_e, (IMAGE,))}
     return out
 
 
 def refined_arrays(model: Refined) -> dict[str, tuple]:
-    """Arrays of the joint state by name, each with its axes."""
-    (local, shared), top, out = model.state, len(model.model.layers), {}
-    values = *layer_values(local, shared.dictionaries, model.model.shapes())[1:], local.w
-    layers = zip(shared.dictionaries, shared.gamma_d, [*local.positions, local.z], values, strict=True)
-    for level, (dictionary, gamma_d, z, w) in enumerate(layers, 1):
-        out |= shared_arrays(level, Shared(dictionary, gamma_d, shared.gamma_w))
-        if level < top:
-            del out[f"gamma_w_{level}"]  # only the top layer has weights of its own
-        blocks, w = dims_of(level)[1], np.where(z == EMPTY, 0, w).astype(local.w.dtype)
-        out |= {f"position_{level}": (blocks, z), f"weight_{level}": (blocks, w)}
-    return out | {"gamma_e": varying(local.gamma_e, (IMAGE,))}
+    """Arrays of the joint state by name, each with its axes; only the top layer has a gamma_w."""
+    out, dtype = {}, model.state.local.w.dtype
+    for level in range(1, len(model.model.layers) + 1):
+        out.pop(f"gamma_w_{level - 1}", None)
+        (z, w, gamma_e), shared = joint_conditionals.layer_state(model.state, model.model, level - 1)
+        out |= layer_arrays(level, shared, z, w.astype(dtype))
+    return out | {"gamma_e": varying(gamma_e, (IMAGE,))}
 
 
 def shared_from(data: xr.Dataset, level: int, gamma_w: str) -> Shared:
@@ -204,14 +192,11 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
         mask = None if data[0].mask is None else function(*(part.mask for part in data))
         return LayerData(function(*(part.images for part in data)), mask)
 
-    def state_of(*states):
-        return states[0]._replace(local=map_local(function, *(state.local for state in states)))
-
     if joint:
         data, state, last = (tuple(getattr(one, name) for one in models) for name in ("data", "state", "last"))
-        return first._replace(data=data_of(*data), state=state_of(*state), last=state_of(*last))
+        return first._replace(data=data_of(*data), state=map_local(function, *state), last=map_local(function, *last))
     layers = tuple(
-        same[0]._replace(state=state_of(*(layer.state for layer in same)))
+        same[0]._replace(state=map_local(function, *(layer.state for layer in same)))
         for same in zip(*(one.layers for one in models), strict=True)
     )
     return first._replace(layers=layers, inputs=tuple(map(data_of, *(one.inputs for one in models))))

@@ -9,6 +9,7 @@ import xarray as xr
 from tiny import CHEAP
 
 from gdd.base.axes import ATOM, IMAGES, LABEL
+from gdd.base.checks import GddError
 from gdd.inference.deconvolution import InferenceChain, deconvolve
 from gdd.model.convolution import synthesise
 from gdd.model.layer import log_likelihood, reconstruction
@@ -127,6 +128,16 @@ def test_few_labels(data, kymatio):
     found = experiments.run("few-labels", small).dataset
     assert found.error.dims == ("count", "trial", "feature_kind") and found.sizes["feature_kind"] == 7
     assert (found.error < 80).all() and (found.seconds >= 0).all()  # chance: 90
+
+
+def test_scattering_is_classified_where_it_is_asked_for(kymatio, monkeypatch):
+    small = {"n_learn": 12, "burn_in": 1, "collect": 1, "sizes": (100,), "trials": 1, "n_test": 10, "choose_size": 100,
+             "choose_on": 1, "kinds": ("scattering",)}
+    found = experiments.run("mnist-best", small).dataset
+    assert found.error.feature_kind == ["scattering"] and found.features == 2 * 784
+    monkeypatch.delenv(one_step.KYMATIO)
+    with pytest.raises(GddError, match="python with kymatio is needed, named by the variable GDD_KYMATIO"):
+        experiments.run("mnist-best", small)
 
 
 # ---- The planted-data experiment: what it returns, that the truth stays found.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
-from gdd.model.joint import draw_joint_state
+from gdd.inference.generation import positions_of_one_image, resample_top
+from gdd.model.joint import draw_joint_local, draw_joint_state
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY
 
@@ -25,7 +25,7 @@ def fitted():
 
 @pytest.fixture(scope="module")
 def prior(fitted):
-    return draw_from_prior(NUMBER, MODEL, fitted.shared, REFINEMENT, np.random.default_rng(1))
+    return draw_joint_local(NUMBER, MODEL, REFINEMENT, fitted.shared.gamma_w, np.random.default_rng(1))
 
 
 def test_prior_has_the_moments_of_the_model(prior):
@@ -65,7 +65,7 @@ def test_positions_follow_one_fitted_image(prior, fitted):
 
 def test_empty_blocks_are_drawn_where_the_model_has_them(fitted):
     empty = RefinementSpec(empty_blocks=True)
-    local = draw_from_prior(200, MODEL, fitted.shared, empty, np.random.default_rng(1))
+    local = draw_joint_local(200, MODEL, empty, fitted.shared.gamma_w, np.random.default_rng(1))
     assert (local.positions[0] == EMPTY).any()
     none = np.full((7, 3, 3, 3), EMPTY, np.int16)
     borrowed = fitted.local._replace(positions=(none,))

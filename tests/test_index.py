@@ -1,12 +1,13 @@
-"""The index of the book: what a row names exists and is shown, every public conditional stands in it."""
+"""The index of the book: what a row names exists and is shown, every public conditional stands in it; the glossary."""
 
 from types import SimpleNamespace
 
 import pytest
 from docutils import nodes
+from docutils.utils import new_document
 
 from gdd.reference import conditionals, joint_conditionals
-from gdd_book.pages import index
+from gdd_book.pages import glossary, index
 
 ROWS = [row for part in index.sections().values() for row in part]
 
@@ -39,3 +40,17 @@ def test_every_conditional_stands_in_it():
     }
     assert len(public) > 12
     assert public <= {row.code for row in ROWS}
+
+
+def test_the_first_use_of_a_word_of_the_glossary_shows_its_meaning():
+    home, page = (new_document("") for _ in range(2))
+    meaning = nodes.definition("", nodes.Text("A run."))
+    home += nodes.definition_list_item("", nodes.term("", "chain", ids=["term-chain"]), meaning)
+    page += nodes.title("", "Two chains")
+    page += nodes.paragraph("", "", nodes.literal("", "chain"), nodes.Text(" of Chains, a chain"))
+    env = SimpleNamespace(get_doctree=lambda name: home)
+    builder = SimpleNamespace(get_relative_uri=lambda page, to: "../notation.html")
+    glossary.explain_words(SimpleNamespace(env=env, builder=builder), page, "book/mnist/coding")
+    (link,) = page.findall(nodes.reference)
+    assert (link.astext(), link["reftitle"], link["refuri"]) == ("Chains", "A run.", "../notation.html#term-chain")
+    assert page.astext().endswith("chain of Chains, a chain")

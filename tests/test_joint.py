@@ -11,8 +11,8 @@ from agreement import p_value_of_counts
 from tiny import LAYERS, layer
 
 from gdd.model.spec import layer_shape
-from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared
-from gdd.reference.layer_sweep import draw_map, one_image
+from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, of_images
+from gdd.reference.layer_sweep import draw_map
 from gdd.reference.random import PRETRAIN, Stream
 from gdd.sampler.sweep import Key, image_pass
 from gdd_book.checks.calibration import (
@@ -132,7 +132,7 @@ def test_one_visit_keeps_the_enumerated_posterior(draw, right):
     for n in range(500):
         z = space[generator.choice(len(space), p=probability)][None].copy()
         one = state._replace(local=state.local._replace(z=z, w=draw_weights(z[0], state, data, shape, generator)[None]))
-        one, alone = one_image(one, data, 0)
+        one, alone = of_images(one, data, slice(1))
         stream = Stream(10, PRETRAIN, 0, 0, n)
         for k in range(2):
             one = draw(one, alone, spec, shape, k, stream)

@@ -12,12 +12,12 @@ from tiny_joint import JOINTS, draw_joint
 
 from gdd.model import distributions
 from gdd.model.joint import joint_log_joint, layer_values
-from gdd.model.state import EMPTY, positions_exist, with_block
+from gdd.model.state import EMPTY, of_images, positions_exist, with_block
 from gdd.reference import joint_conditionals
 
 TOLERANCE = 1e-9
 HELPERS = {
-    "synthesise_down", "state_of_image", "state_of_images", "unit_images", "with_position", "positions_of_block",
+    "synthesise_down", "unit_images", "with_position", "positions_of_block",
     "dictionary_design", "layer_state", "active_coefficients", "weight_design",
 }
 
@@ -61,7 +61,7 @@ def ratio_coefficient_given_rest(tiny, rng):
 def ratio_weights_given_rest(tiny, rng):
     """All weights of one image, however many are on; others on than those drawn, too."""
     state, data, model, spec = tiny
-    state, data = joint_conditionals.state_of_image(state, data, 1)
+    state, data = of_images(state, data, slice(1, 2))
     z = state.local.z.copy()
     z[0, 0] = 0
     for case in (with_local(state, z=z), with_local(state, z=np.zeros_like(z))):
@@ -156,7 +156,7 @@ def test_a_wrong_conditional_would_be_seen(name):
     value[state.local.positions[layer] == EMPTY] = 0.0
     where = tuple(int(n) for n in np.unravel_index(value.argmax(), value.shape))
     right = joint_conditionals.position_given_rest(state, data, model, spec, layer, where)
-    one, alone = joint_conditionals.state_of_image(state, data, where[0])
+    one, alone = of_images(state, data, slice(where[0], where[0] + 1))
     shape = model.shapes()[layer]
     positions, places = joint_conditionals.positions_of_block(shape, *where[2:])
     images = value[where] * joint_conditionals.unit_images(one, alone, model, layer, where[1], places)

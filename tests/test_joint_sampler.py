@@ -18,12 +18,11 @@ from gdd.base.axes import IMAGE
 from gdd.model.joint import layer_values
 from gdd.model.layer import log_positions
 from gdd.model.spec import ModelSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, with_block
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, of_images, with_block
 from gdd.reference.joint_conditionals import (
     coefficient_given_rest,
     dictionary_given_rest,
     position_given_rest,
-    state_of_image,
     weights_given_rest,
     with_position,
 )
@@ -193,7 +192,7 @@ BOTTOM = ((3.0, 0, 1, 0, 0), (3.0, 2, 0, 0, 1))
 def soft(gamma_e, n, *place):
     """State and data of one image, the expected overlaps of its atoms' images, and a place in it."""
     state, data, model, spec = draw_joint(SOFT)
-    one, alone = state_of_image(state, data, n)
+    one, alone = of_images(state, data, slice(n, n + 1))
     means = mean_atom_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
     overlaps = tuple(mean.overlaps for mean in means[1:])
     return with_local(one, gamma_e=np.full(1, gamma_e)), alone, model, spec, overlaps, (0, *place)

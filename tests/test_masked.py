@@ -9,9 +9,9 @@ from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.compiling import on_threads
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
-from gdd.model.state import EMPTY, LayerData, Local, positions_exist
+from gdd.model.state import EMPTY, LayerData, Local, of_images, positions_exist
 from gdd.reference import conditionals
-from gdd.reference.layer_sweep import CORRECT, draw_image, one_image
+from gdd.reference.layer_sweep import CORRECT, draw_image
 from gdd.reference.random import Key, Stream
 from gdd.sampler.arrays import plane_last
 from gdd.sampler.dictionary import gram_of
@@ -72,7 +72,8 @@ def test_blocks_that_a_bound_passes_over_would_have_stayed_empty(name, active, p
     data = model.draw_data(state, shape, generator, data.mask)
     local = image_pass(state, data, spec, shape, Key(5, 0, 0, 0)).local
     for n in range(len(z)):
-        plain = draw_image(one_image(state, data, n), spec, shape, Stream(5, 0, 0, 0, n), CORRECT).local
+        one = of_images(state, data, slice(n, n + 1))
+        plain = draw_image(*one, spec, shape, Stream(5, 0, 0, 0, n), CORRECT).local
         np.testing.assert_array_equal(local.z[n], plain.z[0])
         np.testing.assert_allclose(local.w[n], plain.w[0], rtol=1e-9, atol=1e-9)
 

@@ -13,9 +13,8 @@ from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
 from gdd.model.pooling import map_indices, unpool
 from gdd.model.spec import ModelSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, of_images
 from gdd.projection import collapse, project, project_layers, render_projected, vote_joint
-from gdd.reference.joint_conditionals import state_of_images
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import blocks_from_votes, threshold
 
@@ -151,7 +150,7 @@ def test_every_layer_is_carried_down():
     positions = [vote.positions for vote in vote_joint(state, data, THREE)]
     np.testing.assert_array_equal(middle, collapse(state.shared.dictionaries[:2], [(2, 2)], positions[:1])[-1])
     np.testing.assert_array_equal(top, project(refined))
-    state, data = state_of_images(state, data, slice(2))
+    state, data = of_images(state, data, slice(2))
     np.testing.assert_array_equal(project_layers(refined, 2)[-1], project(refined._replace(state=state, data=data)))
     assert not np.array_equal(project_layers(refined, 2)[-1], top)
 

@@ -63,7 +63,7 @@ def kind_of(default: Any) -> str:
 
 def _read(name: str, words: Sequence[str], default: Any) -> Any:
     """A value of the kind of its default."""
-    with suppress(ValueError, KeyError):
+    with suppress(ValueError, KeyError, yaml.YAMLError):
         if not isinstance(default, tuple | list):
             return _one(" ".join(words), type(default))
         kind = type(default[0])
@@ -75,17 +75,12 @@ def _read(name: str, words: Sequence[str], default: Any) -> Any:
 
 def _parts(words: Sequence[str], kind: type) -> list[str]:
     """Texts of several values."""
-    text = " ".join(words).strip()
-    if in_brackets := text[:1] + text[-1:] in ("[]", "()"):
-        words = [text := text[1:-1]]
-    if kind is not str:
-        return re.split(r"\s*,\s*|\s+", text.strip().rstrip(", "))
-    if in_brackets:
-        quoted = shlex.shlex(text, posix=True)
-        quoted.whitespace, quoted.whitespace_split, quoted.commenters = ",", True, ""
-        with suppress(ValueError):  # an apostrophe is no quotation mark
-            return [part.strip() for part in quoted]
-    return [part.strip("\"' ") for word in words for part in word.rstrip(", ").split(",")]
+    text = (", " if kind is str else " ").join(word.rstrip(", ") for word in words).strip()
+    if text[:1] + text[-1:] in ("[]", "()"):
+        text = text[1:-1].strip().rstrip(", ")
+    if kind is str:
+        return [str(part) for part in yaml.load(f"[{text}]", yaml.BaseLoader)]
+    return re.split(r"\s*,\s*|\s+", text)
 
 
 def _one(text: str, kind: type) -> Any:

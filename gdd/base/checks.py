@@ -159,11 +159,11 @@ def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: s
     """As `as_plain`; no value is NaN, infinite or huge."""
     array = as_plain(array, dims, argument)
     if (wrong := ~(np.abs(array) <= LARGEST_VALUE)).any():
-        raise GddError(f"{argument}: {_first(wrong, array, dims)}; finite numbers up to {LARGEST_VALUE:g} needed")
+        raise GddError(f"{argument}: {first_wrong(wrong, array, dims)}; finite numbers up to {LARGEST_VALUE:g} needed")
     return array
 
 
-def _first(wrong: np.ndarray, array: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
+def first_wrong(wrong: np.ndarray, array: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
     """Name the first value of an array that is wrong."""
     where = np.argwhere(wrong)[0]
     return ", ".join(f"{axis} {int(i)}" for axis, i in zip(dims, where, strict=True)) + f" is {array[tuple(where)]}"
@@ -175,8 +175,6 @@ def as_pixels(
 ) -> np.ndarray:
     """Images that a model can be fitted to: a checked copy (image, plane, row, col), 0 where a pixel is hidden.
 
-    Parameters
-    ----------
     images : (image, plane, row, col)
     argument : name that messages use
     mask : (image, plane, row, col) of bool, optional     True where a pixel was observed
@@ -194,7 +192,7 @@ def as_pixels(
     if mask is not None and (hidden := ~mask.any(axis=(1, 2, 3))).any():
         raise GddError(f"mask: image {int(hidden.argmax())} is hidden whole; leave that image out")
     if (wrong := ~np.isfinite(images) & observed).any():
-        raise GddError(f"{argument}: pixel {_first(wrong, images)}; replace it, or hide it with a mask")
+        raise GddError(f"{argument}: pixel {first_wrong(wrong, images)}; replace it, or hide it with a mask")
     highest = np.max(images, axis=(1, 2, 3), where=observed, initial=-np.inf).astype(float)
     lowest = np.min(images, axis=(1, 2, 3), where=observed, initial=np.inf).astype(float)
     largest = np.maximum(np.abs(highest), np.abs(lowest))

@@ -1,8 +1,8 @@
 """Images generated from a joint model with known dictionaries.
 
-The functions draw the local part of a state, and `gdd.model.joint.layer_values` synthesises the images, without noise:
-from the weak prior; or from how often each top coefficient was active in the training images and with which weights,
-and from the positions of one of them.
+The local part of a state is drawn, and `gdd.model.joint.layer_values` synthesises the images, without noise: from the
+weak prior, by `gdd.model.joint.draw_joint_local`; or from how often each top coefficient was active in the training
+images and with which weights, and from the positions of one of them.
 """
 
 from __future__ import annotations
@@ -11,29 +11,7 @@ import numpy as np
 
 from gdd.model.layer import draw_positions
 from gdd.model.spec import ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared
-
-
-def draw_from_prior(
-    images: int, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, generator: np.random.Generator
-) -> JointLocal:
-    """Draw activations, weights and positions of so many ``images`` from their priors, all that they share known.
-
-    The gamma_e that is returned is 1 and means nothing.
-
-    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3; supplement, "Generated Images".
-    *Departs:* the paper does not say which of its random numbers it draws, or from what.
-    *Checked:* tests/test_generation.py.
-    """
-    shapes = model.shapes()
-    positions = tuple(
-        draw_positions(images, spec, shape, generator, refinement.empty_blocks)
-        for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
-    )
-    z = draw_positions(images, model.layers[-1], shapes[-1], generator)
-    spread = 1 / np.sqrt(np.broadcast_to(shared.gamma_w, shapes[-1].atoms))[:, None, None]
-    w = np.where(z == EMPTY, 0.0, generator.standard_normal(z.shape) * spread)
-    return JointLocal(positions, z, w, np.ones(1))
+from gdd.model.state import EMPTY, JointLocal
 
 
 def resample_top(local: JointLocal, fitted: JointLocal, generator: np.random.Generator) -> JointLocal:

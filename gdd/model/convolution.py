@@ -25,20 +25,14 @@ def synthesise(dictionary: Array, maps: Array) -> np.ndarray:
 
     with ``*`` the full two-dimensional convolution: a map of one row and an atom of h rows give h rows.
 
-    Parameters
-    ----------
     dictionary : (atom, plane, atom_row, atom_col)     D in the paper
     maps : (image, atom, row, col)                     S in the paper
 
-    Returns
-    -------
-    (image, plane, row, col), with rows = map rows + atom rows - 1, in the units of dictionary times maps
+    Returns (image, plane, row, col), with rows = map rows + atom rows - 1, in the units of dictionary times maps.
 
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, eq. 1, 5 and 6; supplement, "Projection", for the full convolution.
-    Departs: the size is the sum of the two sizes less one (P8 in the errata).
-    Checked: tests/test_convolution.py (against a direct sum; adjoint identities).
+    *Source:* Pu, Yuan & Carin 2015, eq. 1, 5 and 6; supplement, "Projection", for the full convolution.
+    *Departs:* the size is the sum of the two sizes less one (P8 in the errata).
+    *Checked:* tests/test_convolution.py (against a direct sum; adjoint identities).
     """
     dictionary, maps = _as_floating(dictionary, DICTIONARY), _as_floating(maps, MAPS)
     size = tuple(m + d - 1 for m, d in zip(maps.shape[2:], dictionary.shape[2:], strict=True))
@@ -55,19 +49,13 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
 
     .. math:: R_{nk}[i, j] = \sum_{c, a, b} X_{nc}[i + a, j + b] \, D_{kc}[a, b]
 
-    Parameters
-    ----------
     images : (image, plane, row, col)
     dictionary : (atom, plane, atom_row, atom_col)
 
-    Returns
-    -------
-    (image, atom, row, col), with rows = image rows - atom rows + 1
+    Returns (image, atom, row, col), with rows = image rows - atom rows + 1.
 
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 3 (the circled asterisk).
-    Checked: tests/test_convolution.py (adjoint identity with `synthesise`).
+    *Source:* Pu, Yuan & Carin 2015, Sec. 3 (the circled asterisk).
+    *Checked:* tests/test_convolution.py (adjoint identity with `synthesise`).
     """
     images, dictionary = _as_floating(images, IMAGES), _as_floating(dictionary, DICTIONARY)
     size = valid_size(images, dictionary)

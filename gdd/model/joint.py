@@ -13,7 +13,6 @@ import numpy as np
 
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
-from gdd.model.distributions import Gamma
 from gdd.model.layer import (
     add_noise,
     draw_atoms,
@@ -42,19 +41,9 @@ def layer_values(
 
     with :math:`f^{-1}` the unpooling: a block's value at its position, zero elsewhere.
 
-    Parameters
-    ----------
-    local : positions, z, w
-    dictionaries, shapes : one entry a layer, bottom first
+    Returns X of every layer, (image, plane, row, col), bottom first: the images without noise, then the values of the
+    blocks of the bottom layer (its atoms are the planes, its blocks the rows and columns), and so on.
 
-    Returns
-    -------
-    tuple of (image, plane, row, col)
-        X of every layer, bottom first: the images without noise, then the values of the blocks of the bottom layer
-        (its atoms are the planes, its blocks the rows and columns), and so on.
-
-    Notes
-    -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
     *Departs:* the pooled value is the pixel of the layer above (P18).
     *Checked:* tests/test_joint_model.py (against the explicit sum over blocks).
@@ -80,8 +69,6 @@ def joint_log_likelihood(state: JointState, data: LayerData, model: ModelSpec) -
 def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec) -> float:
     """Log of the joint density of the data and all unknowns of all layers, every normalising constant included.
 
-    Notes
-    -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
     *Departs:* theta integrated out, one per block shape, Dir(1/B) where blocks cannot be empty; one gamma_w (P7); the
     noise precision's prior is the refinement's (P15).
@@ -108,22 +95,25 @@ def draw_joint_state(
     gamma_d = [draw_precision(spec.gamma_d, size[1], generator) for spec, size in zip(model.layers, sizes, strict=True)]
     dictionaries = [draw_atoms(shape, gamma, generator) for shape, gamma in zip(shapes, gamma_d, strict=True)]
     gamma_w = draw_precision(top.gamma_w, sizes[-1][2], generator)
-    gamma_e = draw_noise(images, refinement, generator)
-    positions = [
-        draw_positions(images, spec, shape, generator, refinement.empty_blocks)
-        for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
-    ]
-    z = draw_positions(images, top, shapes[-1], generator)
-    local = JointLocal(tuple(positions), z, draw_weights(z, gamma_w, generator), gamma_e)
+    entries = images if IMAGE in refinement.noise.axes else 1
+    gamma_e = draw_precision(refinement.noise, (entries,), generator)
+    local = draw_joint_local(images, model, refinement, gamma_w, generator)._replace(gamma_e=gamma_e)
     return JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
 
 
-def draw_noise(images: int, refinement: RefinementSpec, generator: np.random.Generator) -> np.ndarray:
-    """Draw the noise precision from its prior, or return the fixed one: (image or 1,)."""
-    noise, size = refinement.noise, images if IMAGE in refinement.noise.axes else 1
-    if noise.fixed is not None:
-        return np.full(size, noise.fixed)
-    return Gamma(np.full(size, noise.shape), noise.rate).sample(generator)
+def draw_joint_local(
+    images: int, model: ModelSpec, refinement: RefinementSpec, gamma_w: np.ndarray, generator: np.random.Generator
+) -> JointLocal:
+    """Draw positions, activations and weights from their priors; the gamma_e that is returned is 1 and means nothing.
+
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3; supplement, "Generated Images".
+    *Departs:* the paper does not say which of its random numbers it draws, or from what.
+    *Checked:* tests/test_generation.py.
+    """
+    *pooled, top = zip(model.layers, model.shapes(), strict=True)
+    positions = tuple(draw_positions(images, *layer, generator, refinement.empty_blocks) for layer in pooled)
+    z = draw_positions(images, *top, generator)
+    return JointLocal(positions, z, draw_weights(z, gamma_w, generator), np.ones(1))
 
 
 def draw_joint_data(

@@ -53,14 +53,8 @@ def log_joint(
 ) -> float:
     """Log of the joint density of one layer's data and unknowns, every normalising constant included.
 
-    Parameters
-    ----------
-    state, data, spec, shape
-    theta : per block shape a (image, atom, outcome) array, optional
-        The multinomial probabilities. If not given they are integrated out.
+    theta : per block shape the multinomial probabilities (image, atom, outcome); None: integrated out
 
-    Notes
-    -----
     *Source:* Pu, Yuan & Carin 2015, Eqs. 1-4, 7 and Sec. 2.2.
     *Departs:* one gamma_w per layer (P7).
     *Checked:* tests/test_model.py (densities integrate to one where that can be enumerated).

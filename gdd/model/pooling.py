@@ -3,6 +3,7 @@ r"""Pooling blocks: the operators f, f\ :sup:`-1`, g and h of the paper, and rag
 A map is cut into p x q blocks from its top left corner. Where the map's size is no multiple of the block's, the
 blocks at the right and bottom edges are *ragged*: they lack some positions. Positions are numbered
 m = row_in_block * q + col_in_block with the width q of a full block, so a number means the same place in every block.
+Sizes of maps, and of full blocks (``pool``), are (rows, columns).
 """
 
 from __future__ import annotations
@@ -28,18 +29,13 @@ def block_grid(map_size: Size, pool: Size) -> Size:
 
 
 def map_indices(map_size: Size, pool: Size) -> np.ndarray:
-    """Index in the map of each position of each block.
+    """Index in the map, row * columns + col, of each position of each block: (block_row, block_col, position) of int.
 
-    Returns
-    -------
-    (block_row, block_col, position) of int
-        row * map columns + col of the position, -1 where a ragged block does not have it.
+    It is -1 where a ragged block does not have the position.
 
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.2, "assuming integer divisions".
-    Departs: ragged blocks are allowed (P11, P19 in the errata).
-    Checked: tests/test_pooling.py.
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.2, "assuming integer divisions".
+    *Departs:* ragged blocks are allowed (P11, P19 in the errata).
+    *Checked:* tests/test_pooling.py.
     """
     return cut_into_blocks(np.arange(map_size[0] * map_size[1]).reshape(map_size), pool, fill=-1)
 
@@ -56,26 +52,15 @@ def cut_into_blocks(maps: np.ndarray, pool: Size, fill: float = 0.0) -> np.ndarr
 
 
 def pool_sum(maps: np.ndarray, pool: Size) -> np.ndarray:
-    r"""Sum over each block: *f* in the paper.
+    r"""Sum over each block, *f* in the paper: (..., row, col) to (..., block_row, block_col).
 
     .. math:: f(X)_{i'j'} = \sum_{s, t} X_{(i' - 1) p + s, \, (j' - 1) q + t}
 
     On maps with at most one non-zero per block it returns that value: the input of the next layer.
 
-    Parameters
-    ----------
-    maps : (..., row, col)
-    pool : (rows, columns) of a full block
-
-    Returns
-    -------
-    (..., block_row, block_col)
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Notation", (1).
-    Departs: ragged edge blocks sum what they have.
-    Checked: tests/test_pooling.py (adjoint of `repeat_blocks`; inverse of `unpool`).
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Notation", (1).
+    *Departs:* ragged edge blocks sum what they have.
+    *Checked:* tests/test_pooling.py (adjoint of `repeat_blocks`; inverse of `unpool`).
     """
     return cut_into_blocks(maps, pool).sum(-1)
 
@@ -86,24 +71,13 @@ def repeat_blocks(values: np.ndarray, pool: Size) -> np.ndarray:
 
 
 def spread(values: np.ndarray, pool: Size) -> np.ndarray:
-    r"""Zeros put between the values: *h* in the paper.
+    r"""Zeros put between the values, *h* in the paper: (..., i, j) to (..., (i - 1) * p + 1, (j - 1) * q + 1).
 
     .. math:: h(Y)_{(i - 1) p + 1, \, (j - 1) q + 1} = Y_{ij}, \quad 0 \text{ elsewhere}
 
-    Parameters
-    ----------
-    values : (..., row, col)
-    pool : (p, q), the new distance between neighbours; p - 1 rows of zeros go between two rows
-
-    Returns
-    -------
-    (..., (rows - 1) * p + 1, (cols - 1) * q + 1)
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Notation", (4).
-    Departs: the printed size counts the unpooled rows and does not fit (P9 in the errata).
-    Checked: tests/test_pooling.py (lemmas 3, 4 and 5; the printed size fails).
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Notation", (4).
+    *Departs:* the printed size counts the unpooled rows and does not fit (P9 in the errata).
+    *Checked:* tests/test_pooling.py (lemmas 3, 4 and 5; the printed size fails).
     """
     values = np.asarray(values)
     (rows, cols), (p, q) = values.shape[-2:], pool
@@ -118,24 +92,14 @@ def one_hot(z: np.ndarray, map_size: Size, pool: Size) -> np.ndarray:
 
 
 def unpool(z: np.ndarray, w: np.ndarray, map_size: Size, pool: Size) -> np.ndarray:
-    r"""Maps that hold each block's weight at its active position: *f*\ :sup:`-1` in the paper.
+    r"""Maps (image, atom, row, col) of each block's weight at its active position: *f*\ :sup:`-1` in the paper.
 
-    Parameters
-    ----------
     z : (image, atom, block_row, block_col) of int     active position m, -1 for none
     w : (image, atom, block_row, block_col)            weight, ignored where z is -1
-    map_size : (rows, columns) of the map
-    pool : (rows, columns) of a full block
 
-    Returns
-    -------
-    (image, atom, row, col)
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Notation", (2), and eq. 8.
-    Departs: ragged edge blocks; Z is kept as one number per block.
-    Checked: tests/test_pooling.py (lemma 1; `pool_sum` inverts it).
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Notation", (2), and eq. 8.
+    *Departs:* ragged edge blocks; Z is kept as one number per block.
+    *Checked:* tests/test_pooling.py (lemma 1; `pool_sum` inverts it).
     """
     image, atom, row, col = active = np.nonzero(np.asarray(z) != EMPTY)
     maps = np.zeros((*z.shape[:2], map_size[0] * map_size[1]), w.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -114,11 +115,12 @@ class JointState(NamedTuple):
     shared: JointShared
 
 
-def map_local(function: Callable[..., np.ndarray], *parts: Local | JointLocal) -> Local | JointLocal:
-    """Return the first of ``parts`` with ``function(array, ...)``, of all parts' arrays, for what images own.
+def map_local(function: Callable[..., np.ndarray], *states: LayerState | JointState) -> LayerState | JointState:
+    """Return the first of ``states`` with ``function(array, ...)``, of all states' arrays, for what images own.
 
-    parts : local parts of different images; what has no image axis stays the first one's
+    states : of different images; what has no image axis stays the first one's
     """
+    parts = [state.local for state in states]
     counts = [len(part.z) for part in parts]
 
     def mapped(*values):
@@ -126,7 +128,15 @@ def map_local(function: Callable[..., np.ndarray], *parts: Local | JointLocal) -
             return tuple(map(mapped, *values))
         return function(*values) if [len(value) for value in values] == counts else values[0]
 
-    return parts[0]._make(map(mapped, *parts))
+    return states[0]._replace(local=parts[0]._make(map(mapped, *parts)))
+
+
+def of_images(
+    state: LayerState | JointState, data: LayerData, images: slice
+) -> tuple[LayerState | JointState, LayerData]:
+    """State and data of some images alone."""
+    mask = None if data.mask is None else data.mask[images]
+    return map_local(itemgetter(images), state), LayerData(data.images[images], mask)
 
 
 def with_block(state: LayerState | JointState, where, position, weight) -> LayerState | JointState:

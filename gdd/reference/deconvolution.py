@@ -30,20 +30,13 @@ def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, odds
               e^{c_i^2 / 2 \lambda_i}, \qquad w_i \mid z_i = 1 \sim \mathcal N(c_i / \lambda_i, \lambda_i^{-1}), \qquad
               \lambda_i = \|d_i\|^2 + \gamma_w
 
-    Parameters
-    ----------
     correlation : c, the placed atom times the image less all other contributions, in units of noise precision 1
     norm : squared norm of the placed atom, in the same units
     gamma_w : precision of the weights
     odds : 1 / (K - 1), K the atoms in use
 
-    Returns
-    -------
-    BlockChoice
-        With the one position 0, or empty. Nothing is drawn here.
+    Returns the distribution over the one position 0, and empty. Nothing is drawn here.
 
-    Notes
-    -----
     *Source:* Pu, Yuan & Carin 2015, supplement, "Testing"; no conditional is printed for this step (P20).
     *Departs:* weight integrated out of z.
     *Checked:* tests/test_deconvolution.py (exact ratio to the log joint; enumeration of every z).
@@ -61,8 +54,6 @@ def plain_pursuit(
     In each step the inactive coefficient of highest probability of being active, given the rest, gets its conditional
     mean, until no probability exceeds 1/2. No random numbers are used.
 
-    Parameters
-    ----------
     correlation : (coefficient,)            with the image
     gram : (coefficient, coefficient)       inner products of the placed atoms over observed pixels
     """

@@ -26,6 +26,7 @@ from gdd.model.state import (
     LayerState,
     Local,
     Shared,
+    of_images,
     positions_exist,
     with_block,
 )
@@ -46,19 +47,6 @@ def synthesise_down(
         maps = unpool(np.ascontiguousarray(z), values, shapes[below].map_size, shapes[below].block)
         values = synthesise(dictionaries[below], maps)
     return values
-
-
-def state_of_image(state: JointState, data: LayerData, n: int) -> tuple[JointState, LayerData]:
-    """State and data of image n alone, its axis kept."""
-    return state_of_images(state, data, slice(n, n + 1))
-
-
-def state_of_images(state: JointState, data: LayerData, cut: slice) -> tuple[JointState, LayerData]:
-    """State and data of a slice of the images."""
-    local = state.local
-    gamma_e = local.gamma_e[cut] if len(local.gamma_e) > 1 else local.gamma_e
-    part = JointLocal(tuple(z[cut] for z in local.positions), local.z[cut], local.w[cut], gamma_e)
-    return state._replace(local=part), LayerData(data.images[cut], None if data.mask is None else data.mask[cut])
 
 
 def unit_images(
@@ -108,7 +96,7 @@ def position_given_rest(
     """
     n, k, i, j = where
     shape, emptied = model.shapes()[layer], with_position(state, layer, where, EMPTY)
-    image_state, image_data = state_of_image(emptied, data, n)
+    image_state, image_data = of_images(emptied, data, slice(n, n + 1))
     value = layer_values(image_state.local, state.shared.dictionaries, model.shapes())[layer + 1][0, k, i, j]
     positions, places = positions_of_block(shape, i, j)
     images = value * unit_images(image_state, image_data, model, layer, k, places)
@@ -128,7 +116,7 @@ def coefficient_given_rest(state: JointState, data: LayerData, model: ModelSpec,
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* weight integrated out of z. *Checked:* ratio test.
     """
     n, k, i, j = where
-    image_state, image_data = state_of_image(with_block(state, where, EMPTY, 0.0), data, n)
+    image_state, image_data = of_images(with_block(state, where, EMPTY, 0.0), data, slice(n, n + 1))
     image = unit_images(image_state, image_data, model, len(model.layers) - 1, k, [(i, j)])
     precision = np.full(image.shape, image_state.local.gamma_e[0])
     prior, gamma_w = np.log(np.array(model.layers[-1].beta)), float(state.shared.gamma_w[0])

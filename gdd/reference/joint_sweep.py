@@ -32,7 +32,7 @@ from gdd.base.axes import IMAGE
 from gdd.model.distributions import PositionChoice
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointState, LayerData, with_block
+from gdd.model.state import EMPTY, JointState, LayerData, map_local, of_images, with_block
 from gdd.reference.conditionals import log_block_prior, slab_log_odds
 from gdd.reference.joint_conditionals import (
     Where,
@@ -47,7 +47,6 @@ from gdd.reference.joint_conditionals import (
     layer_state,
     position_given_rest,
     positions_of_block,
-    state_of_image,
     unit_images,
     weight_design,
     weights_given_rest,
@@ -270,12 +269,10 @@ def plain_local_pass(
     drawn = []
     for n in range(len(data.images)):
         stream = Stream(seed, stage, 0, sweep, n)
-        one, alone = state_of_image(state, data, n)
-        drawn.append(draw_joint_image(one, alone, model, refinement, overlaps, stream, pieces).local)
-    positions = (np.concatenate(parts) for parts in zip(*(local.positions for local in drawn), strict=True))
-    z, w, gamma_e = (np.concatenate([getattr(local, name) for local in drawn]) for name in ("z", "w", "gamma_e"))
-    local = state.local._replace(positions=tuple(positions), z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)])
-    return state._replace(local=local)
+        one = of_images(state, data, slice(n, n + 1))
+        drawn.append(draw_joint_image(*one, model, refinement, overlaps, stream, pieces))
+    local = map_local(lambda *parts: np.concatenate(parts), *drawn).local
+    return state._replace(local=local._replace(gamma_e=local.gamma_e[: len(state.local.gamma_e)]))
 
 
 def draw_joint_image(

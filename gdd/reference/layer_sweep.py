@@ -15,7 +15,7 @@ import numpy as np
 from gdd.base.axes import IMAGE
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import LayerData, LayerState, with_block
+from gdd.model.state import LayerData, LayerState, map_local, of_images, with_block
 from gdd.reference.conditionals import (
     atom_given_rest,
     block_in_layer,
@@ -57,26 +57,18 @@ def plain_sweep(
     *Departs:* as the conditionals say. *Checked:* tests/test_kernels.py, tests/test_joint.py.
     """
     images = [
-        draw_image(one_image(state, data, n), spec, shape, Stream(*key, n), pieces) for n in range(len(data.images))
+        draw_image(*of_images(state, data, slice(n, n + 1)), spec, shape, Stream(*key, n), pieces)
+        for n in range(len(data.images))
     ]
-    z, w, gamma_e = (np.concatenate(parts) for parts in zip(*(image.local for image in images), strict=True))
-    state = state._replace(local=state.local._replace(z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)]))
+    local = map_local(lambda *parts: np.concatenate(parts), *images).local
+    state = state._replace(local=local._replace(gamma_e=local.gamma_e[: len(state.local.gamma_e)]))
     return draw_shared(state, data, spec, shape, shared_generator(*key), pieces)
 
 
-def one_image(state: LayerState, data: LayerData, n: int) -> tuple[LayerState, LayerData]:
-    """State and data of image n alone, its axis kept."""
-    z, w, gamma_e = state.local
-    cut = np.s_[n : n + 1]
-    local = state.local._replace(z=z[cut], w=w[cut], gamma_e=gamma_e[cut] if len(gamma_e) > 1 else gamma_e)
-    return state._replace(local=local), LayerData(data.images[cut], None if data.mask is None else data.mask[cut])
-
-
 def draw_image(
-    image: tuple[LayerState, LayerData], spec: LayerSpec, shape: LayerShape, stream: Stream, pieces: Pieces
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, stream: Stream, pieces: Pieces
 ) -> LayerState:
     """Draw the noise precision of one image, if it varies by image, then every block."""
-    state, data = image
     if spec.gamma_e.fixed is None and IMAGE in spec.gamma_e.axes:
         choice = pieces.gamma_e(state, data, spec, shape)
         drawn = np.array([stream.gamma(float(a)) for a in choice.shape.ravel()]).reshape(choice.shape.shape)

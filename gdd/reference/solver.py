@@ -17,20 +17,14 @@ def conjugate_gradients(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Solve P x = b from x = 0, stopped on the preconditioned residual norm.
 
-    Parameters
-    ----------
     apply_precision : x -> P x
     rhs : (d,)      b
     precondition : r -> M r, with M about P^-1, symmetric and positive
     max_steps : products with P at most
     relative, absolute : the solver stops where sqrt(r' M r) is below ``absolute`` or below ``relative`` times its start
 
-    Returns
-    -------
-    x (d,), residual b - P x (d,), number of products with P
+    Returns x (d,), the residual b - P x (d,), and the number of products with P.
 
-    Notes
-    -----
     scipy's ``cg`` stops on the Euclidean norm, which bounds the error of the draw less tightly.
     """
     x, residual = np.zeros_like(rhs), rhs.copy()

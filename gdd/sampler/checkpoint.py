@@ -112,12 +112,8 @@ def _read_parts(path: Path, owner: dict, counts: list[int]) -> list[ChainState |
 
 def _map_images(function: Callable[..., np.ndarray], *shards: ChainState) -> ChainState:
     """Return the first of ``shards`` with ``function(array, ...)``, of all of them, for what images own."""
-
-    def of_all(*states: LayerState | JointState) -> LayerState | JointState:
-        return states[0]._replace(local=map_local(function, *(state.local for state in states)))
-
-    best = shards[0].best and of_all(*(chain.best for chain in shards))
-    return shards[0]._replace(state=of_all(*(chain.state for chain in shards)), best=best)
+    best = shards[0].best and map_local(function, *(chain.best for chain in shards))
+    return shards[0]._replace(state=map_local(function, *(chain.state for chain in shards)), best=best)
 
 
 def _write_joined(path: Path, owner: dict, shards: list[ChainState]) -> None:

@@ -33,12 +33,9 @@ def match_atoms(found: Array, true: Array, reach: int = REACH) -> xr.Dataset:
     The correlation of two atoms is the inner product over the norms, both on the pixels where the two overlap after a
     whole-pixel shift; of all shifts up to ``reach`` in each axis the one with the largest magnitude counts.
 
-    Returns
-    -------
-    Dataset
-        For every true atom (``atom``): ``correlation`` in -1..1, 0 without a partner; ``partner``, index of the found
-        atom, -1 for none; ``row``, ``col``, the shift in pixels that puts the true atom under its partner:
-        found[a + row, b + col] is compared with true[a, b].
+    Returns for every true atom (``atom``): ``correlation`` in -1..1, 0 without a partner; ``partner``, index of the
+    found atom, -1 for none; ``row``, ``col``, the shift in pixels that puts the true atom under its partner:
+    found[a + row, b + col] is compared with true[a, b].
     """
     found, true = (as_plain(part, DICTIONARY, "atoms").astype(float) for part in (found, true))
     shifts = [(i, j) for i in range(-reach, reach + 1) for j in range(-reach, reach + 1)]

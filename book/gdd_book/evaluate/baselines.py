@@ -3,7 +3,11 @@
 None is in the paper; tests/test_baselines.py checks all of them.
 """
 
+import os
+import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -118,6 +122,34 @@ def _whitened(images: Array, size: int, seed: int) -> tuple[np.ndarray, np.ndarr
 def _normalised(patches: np.ndarray) -> np.ndarray:
     centred = patches - patches.mean(1, keepdims=True)
     return centred / np.sqrt(centred.var(1, keepdims=True) + LEAST_VARIANCE)
+
+
+# ---- scattering
+#: variable that names an interpreter with kymatio, which needs scipy below 1.15
+KYMATIO = "GDD_KYMATIO"
+SCATTER = """
+import sys, time, numpy
+from kymatio.numpy import Scattering2D
+images = numpy.load(sys.argv[1])
+scatter = Scattering2D(J=int(sys.argv[3]), shape=images.shape[1:], L=8)
+scatter(images[:1])
+begun = time.process_time()
+parts = [scatter(images[low:low + 100]) for low in range(0, len(images), 100)]
+spent = time.process_time() - begun
+numpy.savez(sys.argv[2], features=numpy.concatenate(parts).reshape(len(images), -1).astype("float32"), spent=spent)
+"""
+
+
+def scattered(images: xr.DataArray, octaves: int = 2) -> tuple[np.ndarray, float]:
+    """Features (image, feature) of one-plane images, and its processor time, of the interpreter of `KYMATIO`."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
+        np.save(before, images.values[:, 0])
+        alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command = [os.environ[KYMATIO], "-c", SCATTER, str(before), str(after), str(octaves)]
+        subprocess.run(command, check=True, env=alone)
+        with np.load(after) as file:
+            return file["features"], float(file["spent"])
 
 
 # ---- missing pixels

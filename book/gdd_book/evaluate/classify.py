@@ -81,8 +81,6 @@ def fit_svm(
 ) -> Svm:
     """Tune and train the classifier on training images.
 
-    Parameters
-    ----------
     features : (image, ...)   unfolded to (image, feature)
     labels : (image,)
     seed : of the choice of images for tuning and of the folds

@@ -9,8 +9,8 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from gdd.base.axes import COL, IMAGE, LABEL, ROW
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.fixed_dictionary import shared_of
-from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
-from gdd.model.joint import layer_values
+from gdd.inference.generation import positions_of_one_image, resample_top
+from gdd.model.joint import draw_joint_local, layer_values
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec
 from gdd.model.state import JointState
 from gdd.sampler.pretrain import pretrain
@@ -240,7 +240,7 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
 def generate(state: JointState, refined: Refined, number: int, seed: int) -> dict[str, np.ndarray]:
     """Pictures (image, plane, row, col) of every source, from one state of the joint model."""
     model, refinement, generator = refined.model, refined.refinement, np.random.default_rng(seed)
-    prior = draw_from_prior(number, model, state.shared, refinement, generator)
+    prior = draw_joint_local(number, model, refinement, state.shared.gamma_w, generator)
     resampled = resample_top(prior, state.local, generator)
     borrowed = positions_of_one_image(resampled, state.local, model, refinement, generator)
     locals_ = zip(SOURCES, (prior, resampled, borrowed), strict=True)

@@ -174,8 +174,6 @@ def draw_curves(
 ) -> Figure:
     """Test error against training digits: the paper's and ours, each with its name at its end.
 
-    Parameters
-    ----------
     lines : errors (size, trial), words, looks of the line; one without words is not named
     runs, dots : records of `mnist-error`, drawn as dots by kind of feature, and the words for it
     """

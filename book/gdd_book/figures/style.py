@@ -300,8 +300,6 @@ def table(rows: str | Sequence[str], columns: Mapping[Hashable, tuple], names: s
           index=None) -> pd.DataFrame:
     """Table of text: a row for each entry of an axis, or of several, and a column for each quantity.
 
-    Parameters
-    ----------
     rows : axes whose entries are the rows
     columns : name -> arguments of `written`: values along ``rows``, or along some of them, and what becomes of them
     names : of the rows; none by default

@@ -6,7 +6,7 @@ from html import escape
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gdd_book.pages import index, rerun
+from gdd_book.pages import glossary, index, rerun
 
 #: of Sphinx: what reads docstrings, and pages of source that entries of the reference lead to
 NEEDED = ("autodoc", "autosummary", "napoleon", "viewcode")
@@ -47,6 +47,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("doctree-read", caption_tables)
     app.connect("doctree-read", rerun.offer_code)  # a switch for the code that is folded
     app.connect("doctree-read", rerun.show_command, priority=900)  # after what stands below equations
+    app.connect("doctree-resolved", glossary.explain_words)
     app.connect("html-page-context", rerun.offer_notebook, priority=100)  # before the theme makes its buttons
     app.connect("html-page-context", without_thebe)
     app.connect("build-finished", rerun.write_notebooks)

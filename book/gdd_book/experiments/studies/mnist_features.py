@@ -1,5 +1,6 @@
 """Which features of digits classify well: one-step features of layer 1, beside features that owe the model nothing."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,17 +10,19 @@ import xarray as xr
 
 from gdd import OneStepFeatures
 from gdd.base.axes import LABEL
+from gdd.base.checks import GddError
 from gdd.inference.block_magnitudes import unfold
 from gdd.inference.deformations import Deformations, deform
 from gdd.one_step import DIGIT_SIZES
 from gdd_book.data import datasets
-from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
+from gdd_book.evaluate.baselines import KYMATIO, learn_patches, patch_features, principal_components, scattered
 from gdd_book.evaluate.classify import SvmProtocol, fit_svm
 from gdd_book.experiments.common import Outcome, along, by_size, classify, experiment, outcome, repeated
 from gdd_book.progress import Run
 from gdd_book.training import chain_of
 
 KINDS = ("one-step features", "raw pixels", "principal components", "k-means patches", "whitened one-step features")
+SCATTERED = "scattering"  # by kymatio: two orders, J = 2, 8 angles; made only if it is asked for
 #: of the whitened ones: sizes of the dictionaries, the first of which is that of the others; how far digits are
 #: deformed. Chosen on training digits alone: three subsets of 1,000, judged on 4,000 other training digits
 SIZES, DEFORMATIONS = DIGIT_SIZES, Deformations()
@@ -40,7 +43,7 @@ NAMED = ("pool", "margin", "noise_precision", "weight_precision", "blur")
 
 
 @experiment(
-    "mnist-best", choices={"kinds": KINDS}, seed=0, choose_on=2, components=50, copies=0,
+    "mnist-best", choices={"kinds": (*KINDS, SCATTERED)}, seed=0, choose_on=2, components=50, copies=0,
     demo={"data": "digits", "n_learn": 200, "burn_in": 40, "collect": 10, "sizes": (200, 400), "trials": 3,
           "trials_above": 2, "n_test": 500, "choose_size": 200, "kinds": KINDS[:4]},
     paper={"data": "mnist", "n_learn": 1000, "burn_in": 150, "collect": 20, "sizes": (1000, 2000, 5000, 10000),
@@ -52,6 +55,8 @@ def mnist_best(p: dict, run: Run) -> Outcome:
     All features see the same digits and the same classifier. With ``copies`` each support vector is learned from again
     in so many deformed copies; no test digit is deformed.
     """
+    if SCATTERED in p["kinds"] and KYMATIO not in os.environ:
+        raise GddError(f"kinds: scattering given; a python with kymatio is needed, named by the variable {KYMATIO}")
     unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
     dictionaries = _dictionaries(unlabelled, p, run, several=KINDS[4] in p["kinds"])
     readers = [reader(dictionaries[:1], margin).fit(unlabelled) for margin in MARGINS]
@@ -130,6 +135,7 @@ def _feature_makers(
     """How to make each kind of features; from ``unlabelled`` as many patches as give equally many features."""
     plain, kinds = reader(dictionaries[:1], margin).fit(unlabelled), p["kinds"]
     makers = {KINDS[0]: plain.transform, KINDS[1]: unfold, KINDS[2]: unfold}
+    makers[SCATTERED] = lambda images: scattered(images)[0]
     if KINDS[3] in kinds:
         count = len(plain.get_feature_names_out())
         patches = learn_patches(unlabelled, round(count / REGIONS**2), seed=p["seed"])

@@ -1,12 +1,9 @@
 """What `gdd.OneStepFeatures` brings a user: errors with few labels, beside simple features."""
 
 import os
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
@@ -21,7 +18,14 @@ from gdd.inference.block_magnitudes import unfold
 from gdd.sampler.checkpoint import digest_of
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
-from gdd_book.evaluate.baselines import learn_patch_atoms, learn_patches, patch_features, principal_components
+from gdd_book.evaluate.baselines import (
+    KYMATIO,
+    learn_patch_atoms,
+    learn_patches,
+    patch_features,
+    principal_components,
+    scattered,
+)
 from gdd_book.evaluate.classify import error
 from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import PROTOCOL
@@ -68,6 +72,7 @@ FOR_TEXTURES = {"regions": (1, 2, 4), "whitening": False}
 #: parts along each side over which patches are summed, and octaves of scattering (J): of the least error on the same
 #: images, among 1 or 2 to 4 or 5 parts and 2 to 3 or 4 octaves
 PARTS, OCTAVES = {"digits": 4, "textures": 1}, {"digits": 3, "textures": 4}
+SCATTERING = "scattering (kymatio, numpy)"
 #: seed of the test patches
 TEST_SEED = 10**6
 
@@ -116,8 +121,8 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
         DEFAULT: lambda: plain.fit(train).transform,
         TUNED[p["data"]]: lambda: (for_textures() if p["data"] == "textures" else tuned).fit(train).transform,
     }
-    if interpreter := os.environ.get(KYMATIO):
-        makers[SCATTERING] = lambda: partial(scattered, interpreter=interpreter, octaves=OCTAVES[p["data"]])
+    if KYMATIO in os.environ:
+        makers[SCATTERING] = lambda: partial(scattered, octaves=OCTAVES[p["data"]])
     for name, make in makers.items():
         begun = time.process_time()
         features = make()
@@ -137,32 +142,3 @@ def _timed(features: Callable, images: xr.DataArray) -> tuple[np.ndarray, float]
     begun = time.process_time()
     found = features(images)
     return found if isinstance(found, tuple) else (found, time.process_time() - begun)
-
-
-# ---- scattering
-#: interpreter with kymatio, whose scipy is another; rows of scattering are left out where the variable is not set
-KYMATIO = "GDD_KYMATIO"
-SCATTERING = "scattering (kymatio, numpy)"
-SCATTER = """
-import sys, time, numpy
-from kymatio.numpy import Scattering2D
-images = numpy.load(sys.argv[1])
-scatter = Scattering2D(J=int(sys.argv[3]), shape=images.shape[1:], L=8)
-scatter(images[:1])
-begun = time.process_time()
-parts = [scatter(images[low:low + 100]) for low in range(0, len(images), 100)]
-spent = time.process_time() - begun
-numpy.savez(sys.argv[2], features=numpy.concatenate(parts).reshape(len(images), -1).astype("float32"), spent=spent)
-"""
-
-
-def scattered(images: xr.DataArray, interpreter: str, octaves: int = 2) -> tuple[np.ndarray, float]:
-    """Features (image, feature) of one-plane images, and the processor time that they took; another interpreter's."""
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
-        np.save(before, images.values[:, 0])
-        alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = [interpreter, "-c", SCATTER, str(before), str(after), str(octaves)]
-        subprocess.run(command, check=True, env=alone)
-        with np.load(after) as file:
-            return file["features"], float(file["spent"])

@@ -15,10 +15,10 @@ from gdd.base.axes import ATOM, DICTIONARY
 from gdd.inference.deformations import learn_whitening
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
-from gdd_book.evaluate.baselines import learn_patches, patch_features
+from gdd_book.evaluate.baselines import KYMATIO, learn_patches, patch_features, scattered
 from gdd_book.experiments.common import Outcome, classify, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import DEFORMATIONS, PROTOCOL, reader
-from gdd_book.experiments.studies.one_step import KYMATIO, SCATTERING, scattered
+from gdd_book.experiments.studies.one_step import SCATTERING
 from gdd_book.progress import Run
 
 ATOMS, PATCHES = "atoms of layer 1", "k-means patches"
@@ -71,8 +71,8 @@ def _makers(unlabelled: xr.DataArray, p: dict) -> dict[str, Callable[[xr.DataArr
         found[name] = reader(some).fit(unlabelled).transform
     patches = learn_patches(unlabelled, p["patches"], seed=p["seed"])
     plain = {PATCHES: lambda images: patch_features(images, patches, REGIONS).values}
-    if interpreter := os.environ.get(KYMATIO):
-        plain[SCATTERING] = lambda images: scattered(images, interpreter, octaves=OCTAVES)[0]
+    if KYMATIO in os.environ:
+        plain[SCATTERING] = lambda images: scattered(images, OCTAVES)[0]
     for name, make in plain.items():
         unit = make(unlabelled).std()
         found[name] = lambda images, make=make, unit=unit: make(images) / unit
