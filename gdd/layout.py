@@ -54,7 +54,7 @@ class ImageLayout(NamedTuple):
         moved = np.moveaxis(array, -1, 1) if self.axes == PLANES_LAST and not grey else array
         return moved.reshape(len(array), self.planes, *self.size)
 
-    def check_several(self, array: np.ndarray) -> None:
+    def reject_single_image(self, array: np.ndarray) -> None:
         """Refuse a single image, which has no axis of images."""
         if getattr(array, "shape", None) == self.shape:
             raise GddError(f"images: shape {self.shape} is that of one image. Reshape your data: images[None]")

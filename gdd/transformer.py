@@ -74,7 +74,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         if not hasattr(X, "shape") or (len(X.shape) == 1 and X.dtype == object):  # a column of pictures
             X = as_images([*X] if hasattr(X, "shape") else X)
         if not reset:
-            self.layout_.check_several(X)
+            self.layout_.reject_single_image(X)
         if len(X.shape) > 2 or np.ma.isMaskedArray(X):
             return as_images(X)
         least = 2 if reset else 1

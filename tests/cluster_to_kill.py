@@ -11,7 +11,7 @@ import gdd
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.sampler import chain
 
-MODEL = ModelSpec((LayerSpec(6, (5, 5), (2, 2)), LayerSpec(8, (4, 4))), (14, 14)).with_held(25.0, 1.0)
+MODEL = ModelSpec((LayerSpec(6, (5, 5), (2, 2)), LayerSpec(8, (4, 4))), (14, 14)).with_fixed_precisions(25.0, 1.0)
 CHAIN, REFINE, REFINEMENT = ChainSpec(20, 10), ChainSpec(20, 10), RefinementSpec(Precision(fixed=25.0))
 
 

@@ -45,7 +45,7 @@ def test_missing_pixels_are_filled_and_what_they_hid_plays_no_part(digits):
 
 
 def test_samples_are_images(digits, fitted):
-    pooled = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 3)),), (28, 28)).with_held()
+    pooled = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 3)),), (28, 28)).with_fixed_precisions()
     for model in (DeepDeconvolution(pooled, **QUICK).fit(digits), fitted):
         drawn = model.sample(5)
         assert drawn.shape == (5, 28, 28) and not np.array_equal(drawn[0], drawn[1])

@@ -44,7 +44,7 @@ def test_shapes_at_every_layer(images, depth):
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_precision_of_weights_of_which_none_is_on_stays_above_zero(seed):
     """A flat prior alone is left of it, whose draws are 0 in double precision but for one in a thousand."""
-    spec = ModelSpec((LAYERS[0], LayerSpec(4, (5, 5))), (11, 12)).with_held()
+    spec = ModelSpec((LAYERS[0], LayerSpec(4, (5, 5))), (11, 12)).with_fixed_precisions()
     noise = np.random.default_rng(seed).standard_normal((1, 1, 11, 12)) / 2
     traces = pretrain(noise, spec, replace(CHAIN, seed=seed, burn_in=10)).layers[1].traces
     assert (traces.active == 0).any() and (traces.gamma_w > 0).all()
@@ -99,7 +99,8 @@ def test_held_precisions_belong_to_a_scale_of_the_pixels(images):
     held too, as a learned precision has a prior with a unit.
     """
     def layers(unit):
-        (one, two), held = model(2).with_held(64.0 / unit**2, 0.5 / unit**2, 0.5 / unit**2).layers, 16.0 / unit**2
+        precisions, held = (64.0 / unit**2, 0.5 / unit**2, 0.5 / unit**2), 16.0 / unit**2
+        one, two = model(2).with_fixed_precisions(*precisions).layers
         return replace(model(2), layers=(one, replace(two, gamma_e=Precision(fixed=held))))
 
     chain = ChainSpec(4, 3)

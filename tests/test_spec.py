@@ -86,9 +86,9 @@ def test_printed_priors_are_flat_and_held_ones_do_not_run_away(model):
     assert bottom.gamma_d.fixed == np.prod(first.dictionary[1:])
     assert model is MNIST or all(layer.gamma_d == Precision(("atom", "plane")) for layer in above)
     assert model.layers[0].gamma_e.fixed and model.layers[0].gamma_w.fixed
-    assert printed.with_held(3.0).layers[0].gamma_e.fixed == 3.0
-    assert printed.with_held(3.0).layers[1].gamma_w.fixed is None
-    assert printed.with_held(3.0, 0.1, 0.01).layers[1].gamma_w.fixed == 0.01
+    assert printed.with_fixed_precisions(3.0).layers[0].gamma_e.fixed == 3.0
+    assert printed.with_fixed_precisions(3.0).layers[1].gamma_w.fixed is None
+    assert printed.with_fixed_precisions(3.0, 0.1, 0.01).layers[1].gamma_w.fixed == 0.01
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gdd.sampler.refine import fresh_start, run_joint_chain, start_from
 from gdd.sampler.sums import BATCH, Node, add_images, add_up, append_node, tree_total
 
 #: atoms of the size of MNIST's, whose kernels other tests have compiled; maps of 4 x 4 and 1 x 1
-MODEL = ModelSpec((LayerSpec(3, (8, 8), (2, 2)), LayerSpec(2, (2, 2))), (11, 11)).with_held(25.0, 1.0)
+MODEL = ModelSpec((LayerSpec(3, (8, 8), (2, 2)), LayerSpec(2, (2, 2))), (11, 11)).with_fixed_precisions(25.0, 1.0)
 CHAIN = ChainSpec(3, 2, 4)
 FIXED = RefinementSpec(Precision(fixed=25.0))
 

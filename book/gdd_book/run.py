@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print()  # help and version, which argparse has printed
     from gdd.base.checks import GddError  # with it comes the library
 
-    chosen.interrupted = partial(_say_interrupted, words)
+    chosen.interrupted = partial(_print_resume_command, words)
     try:
         chosen.command(chosen)
     except GddError as error:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _say_interrupted(words: Sequence[str]) -> None:
+def _print_resume_command(words: Sequence[str]) -> None:
     """Say how to go on, where there is something to go on from."""
     print("\ngdd: interrupted", file=sys.stderr)
     if words[0] in ("run", "bench"):

@@ -56,7 +56,9 @@ def model_for(noise_precision: float, weight_precision: float) -> spec.ModelSpec
 
     Layer 1: gamma_e and gamma_w fixed at these values. Layer 2: one gamma_e for all images, learned; gamma_w learned.
     """
-    return spec.MNIST.with_held(noise_precision, weight_precision) if noise_precision else spec.MNIST.as_printed()
+    if not noise_precision:
+        return spec.MNIST.as_printed()
+    return spec.MNIST.with_fixed_precisions(noise_precision, weight_precision)
 
 
 def digits_model(p: Mapping[str, Any]) -> spec.ModelSpec:
@@ -75,7 +77,7 @@ def caltech_model(name: str, p: Mapping[str, Any]) -> spec.ModelSpec:
     noise, weights = p["noise_precision"], p["weight_precision"]
     if not noise:
         return MODELS[name].as_printed()
-    model = MODELS[name].with_held(noise, weights, weights / 10)
+    model = MODELS[name].with_fixed_precisions(noise, weights, weights / 10)
     return model.with_learned_planes() if p["learned_planes"] else model
 
 

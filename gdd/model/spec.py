@@ -25,8 +25,8 @@ from gdd.base.checks import (
 )
 from gdd.model.pooling import Size, block_grid
 
-#: root mean square of the pixels, relative to their background, for which the precisions of `ModelSpec.with_held` are
-#: meant: that of MNIST's digits, black at 0 and white at 1
+#: root mean square of the pixels, relative to their background, for which the precisions of
+#: `ModelSpec.with_fixed_precisions` are meant: that of MNIST's digits, black at 0 and white at 1
 PIXEL_RMS = 1 / 3
 #: variance of the noise in refinement, in mean squares of the pixels relative to their background: of eight values the
 #: one that best predicts hidden halves of held-out training digits (book, model/depth)
@@ -182,7 +182,7 @@ class ModelSpec:
 
         An atom covers two sevenths of its layer's input, at most 17 pixels, as in the paper. Pooling leaves about
         7 blocks a side to the top layer, whose atoms span most of these but do not extend beyond the image when
-        projected. Signals (1, n) have atoms and blocks of one row. Precisions are those of `with_held` and
+        projected. Signals (1, n) have atoms and blocks of one row. Precisions are those of `with_fixed_precisions` and
         `with_learned_planes`. GddError if the images are too small for so many layers.
         """
         image_size, planes = check_pair("image_size", image_size), check_whole("planes", planes, 1)
@@ -199,9 +199,11 @@ class ModelSpec:
         (heights, rows), (widths, cols) = sizes
         pools = [*zip(rows, cols, strict=True), None]
         layers = [LayerSpec(k, *size) for k, *size in zip(atoms, zip(heights, widths, strict=True), pools, strict=True)]
-        return cls(tuple(layers), image_size, planes).with_held().with_learned_planes()
+        return cls(tuple(layers), image_size, planes).with_fixed_precisions().with_learned_planes()
 
-    def with_held(self, noise: float = 100.0, weights: float = 0.1, weights_above: float | None = None) -> ModelSpec:
+    def with_fixed_precisions(
+        self, noise: float = 100.0, weights: float = 0.1, weights_above: float | None = None
+    ) -> ModelSpec:
         """Fix the precisions that diverge if they are learned under flat priors (P15 in the errata).
 
         gamma_e and gamma_w of layer 1 are fixed at ``noise`` and ``weights``, and every gamma_d at the number of an
@@ -363,16 +365,16 @@ def _set_fields(spec: object, **values) -> None:
 
 
 #: the paper's models, with fixed precisions so that they do not diverge; `ModelSpec.as_printed` has the paper's priors
-MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 28)).with_held()
+MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 28)).with_fixed_precisions()
 #: precisions for contrast-normalised images at `PIXEL_RMS`, much of which is texture that no atom explains
 TEXTURED = {"noise": 13.0, "weights": 0.4, "weights_above": 0.04}
 CALTECH101 = ModelSpec(
     (LayerSpec(8, (17, 17), (4, 4)), LayerSpec(12, (9, 9), (2, 2)), LayerSpec(16, (6, 6))), (128, 128)
-).with_held(**TEXTURED).with_learned_planes()
+).with_fixed_precisions(**TEXTURED).with_learned_planes()
 FACES = ModelSpec(
     (LayerSpec(16, (17, 17), (4, 4)), LayerSpec(24, (9, 9), (2, 2)), LayerSpec(36, (6, 6))), (128, 128)
-).with_held(**TEXTURED).with_learned_planes()
+).with_fixed_precisions(**TEXTURED).with_learned_planes()
 #: layer sizes from Sec. 4 (Fig. 4); the paper does not give the numbers of atoms, so those of FACES are used
 FACES_INTERPOLATION = ModelSpec(
     (LayerSpec(16, (14, 14), (3, 3)), LayerSpec(24, (13, 13))), (128, 128)
-).with_held(**TEXTURED).with_learned_planes()
+).with_fixed_precisions(**TEXTURED).with_learned_planes()

@@ -174,7 +174,7 @@ def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -
     digits = images[:REFINED_DIGITS].values.astype(np.float32)
     given = {
         "MNIST shapes": (digits, model, DEEP_DIGITS["refine_noise"]),
-        "Caltech shapes": (pictures, CALTECH101.with_held(GAMMA_E, GAMMA_W), GAMMA_E),
+        "Caltech shapes": (pictures, CALTECH101.with_fixed_precisions(GAMMA_E, GAMMA_W), GAMMA_E),
     }
     for name, (pixels, own, noise) in given.items():
         fitted = pretrain(pixels, own, chain)

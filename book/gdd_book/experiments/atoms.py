@@ -75,7 +75,7 @@ def in_own_percents(images: np.ndarray) -> np.ndarray:
 
 
 # ---- Fig. 2a
-PRETRAINED, NO_VOTE, YARDSTICK, REFINED, THRESHOLDED = KINDS = (
+PRETRAINED, NO_VOTE, CUT_DIGITS, REFINED, THRESHOLDED = KINDS = (
     "probabilistic", "probabilistic, no vote", "training digits", "refined", "refined, thresholded"
 )  # a pretrained model, two yardsticks, and the model after refinement; the paper-scale record has average pooling too
 REACH = 3  # pixels; a whole stride, by which an atom can move at no cost
@@ -109,14 +109,14 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
         layers = [layer.state.shared.dictionary for layer in pretrained.layers]
         projected = {
             PRETRAINED: project(pretrained), NO_VOTE: collapse(layers, [model.layers[0].pool], [None])[-1],
-            YARDSTICK: dictionaries.cut_atoms(images.values, len(layers[-1]), model.projected_size),
+            CUT_DIGITS: dictionaries.cut_atoms(images.values, len(layers[-1]), model.projected_size),
             REFINED: project(refined),
         }
         projected[THRESHOLDED] = dictionaries.threshold(projected[REFINED])
         for kind, part in projected.items():
             atoms[kind].append(part)
             used = uses_of(refined if kind in (REFINED, THRESHOLDED) else pretrained)
-            uses[kind].append(np.ones_like(used) if kind == YARDSTICK else used)
+            uses[kind].append(np.ones_like(used) if kind == CUT_DIGITS else used)
     dataset = _measure_halves(atoms, uses).merge(judge(atoms, "half", held_out, model.stride, TEST_PRECISIONS, p))
     chains = [training.chain_of(p, stage, 2 * p["seed"] + half) for stage in ("", "refine_") for half in (0, 1)]
     return outcome(dataset, p, train, model=model, chains=chains)

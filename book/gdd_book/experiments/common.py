@@ -15,7 +15,7 @@ from gdd_book.training import Learned, code_of
 #: features from one test-time chain: the paper's, and the mean of its samples
 KINDS = ("ml_sample", "mean")
 #: images that are encoded, and kept on disk, together
-AT_ONCE = 1000
+BATCH = 1000
 #: number of the first test image, from which its random numbers follow: training images have others
 FIRST_TEST_IMAGE = 10**6
 
@@ -95,8 +95,8 @@ def encode_kept(
     begin, parts = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE, []
     settings = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
     with run.bar(len(images), label) as bar:
-        for low in range(0, len(images), AT_ONCE):
-            some = images[low : low + AT_ONCE]
+        for low in range(0, len(images), BATCH):
+            some = images[low : low + BATCH]
             more = {"first_image": begin + low, "progress": bar.step, "device": run.device}
             parts.append(run.kept(
                 "codes", lambda some=some, more=more: encode(some, atoms, stride, precisions, p, **more)[[*KINDS]],

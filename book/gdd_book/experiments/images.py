@@ -158,7 +158,7 @@ def mnist_large_atoms(p: dict, run: Run) -> Outcome:
     train, test = training.digits(p), training.digits(p, "test")
     svm = fit_svm(train, train[LABEL].values, seed=p["seed"])
     layer = LayerSpec(p["atoms"], (p["atom_size"],) * 2)
-    model = ModelSpec((layer,), train.shape[2:]).with_held(p["noise_precision"], p["weight_precision"])
+    model = ModelSpec((layer,), train.shape[2:]).with_fixed_precisions(p["noise_precision"], p["weight_precision"])
     chain = training.chain_of(p)
     folder = run.folder("mnist-large-atoms", {"images": train, "model": model, "chain": chain})
     with run.bar(chain.sweeps, "learning") as bar:

@@ -21,7 +21,8 @@ def explain_words(app: Sphinx, doctree: nodes.document, page: str) -> None:
     address = app.builder.get_relative_uri(page, HOME)
     texts = [text for text in doctree.findall(nodes.Text) if _is_open(text)]
     for item in app.env.get_doctree(HOME).findall(nodes.definition_list_item):
-        term, meaning = item[0], item[-1].astext()
+        words = (text for text in item[-1].findall(nodes.Text) if not isinstance(text.parent, nodes.math))
+        term, meaning = item[0], "".join(words).replace(" ()", "")
         if not term["ids"] or term.astext() in EVERYDAY:
             continue
         for place, text in enumerate(texts):

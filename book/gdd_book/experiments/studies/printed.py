@@ -64,7 +64,7 @@ def printed_algorithm(p: dict, run: Run) -> Outcome:
     ``gamma_e``, mean over the images; ``active``, blocks of an image with a position.
     """
     subsets, sweeps = {}, p["sweeps"]
-    right = MNIST.as_printed(), MNIST.with_held(p["noise_precision"], p["weight_precision"])
+    right = MNIST.as_printed(), MNIST.with_fixed_precisions(p["noise_precision"], p["weight_precision"])
     with run.bar(len(p["seeds"]) * len(READINGS) * sweeps, "readings") as bar:
         for seed in p["seeds"]:
             images = digits(p | {"seed": seed})
@@ -222,7 +222,7 @@ def left_over(images: xr.DataArray, sweeps: Sequence[int], seed: int, shown: int
                 chain.left[:] = np.nan
             found[name] += [chain.left.copy()] if sweep in sweeps else []
     found["corrected"] = []
-    held = MNIST.with_held(HELD_DIGITS["noise_precision"], HELD_DIGITS["weight_precision"])
+    held = MNIST.with_fixed_precisions(HELD_DIGITS["noise_precision"], HELD_DIGITS["weight_precision"])
     for sweep in sweeps:  # a longer chain begins with the same sweeps
         layer = right_layer(images, held, sweep, seed) if sweep else None
         found["corrected"].append(seen if layer is None else seen - reconstruction(layer.state, layer.shape)[:, 0])
