@@ -439,10 +439,10 @@ def generated_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `mnist-generated`, a row for each model and source; a guess is right in half of the cases."""
     halves = share_interval(found.told_apart, found.sizes[IMAGE])  # of all pictures and digits half
     return style.table("kind", {
-        "told from real digits, %": (xr.apply_ufunc(style.plus_minus_each, found.told_apart, halves, 1),),
+        "distinguished from real digits, %": (xr.apply_ufunc(style.plus_minus_each, found.told_apart, halves, 1),),
         "distance to nearest training digit": (found.nearest, 3, IMAGE),
         "rms of a pixel": (found.rms, 3), "energy below zero": (found.negative, 3),
-    }, ["model", "drawn from"], pd.MultiIndex.from_arrays([found.model.values, found.source.values]))
+    }, ["model", "generated from"], pd.MultiIndex.from_arrays([found.model.values, found.source.values]))
 
 
 def show_layerwise(found: xr.Dataset) -> Figure:
