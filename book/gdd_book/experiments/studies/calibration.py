@@ -79,7 +79,7 @@ RANKED = ("pooled", "top layer", "P4", "P5", "P6, rate only")
            "ranked_wrong": 64, "burn_in": 60, "thin": 3},
 )
 def calibration(p: dict, run: Run) -> Outcome:
-    """Every sampler through its tests; see the module."""
+    """Exact tests of every sampler, and of the misprints that must fail them."""
     samplers = CORRECT | WRONG
     exact, alternating, rank = {}, {}, {}
     with on_threads(1):  # images are few and small: threads would only wait for each other

@@ -36,7 +36,7 @@ ROWS = (
            "refine_collect": 500, "test_burn_in": 100, "test_collect": 50},
 )
 def mnist_classes(p: dict, run: Run) -> Outcome:
-    """Error in % by (stage, setting, row), with 16 top atoms of each class: as many together as the paper's 160."""
+    """Digits coded by 16 atoms of each class: together the paper's 160. Error in %, (stage, setting, row)."""
     train, test = training.digits(p), training.digits(p, "test")
     every, stride, rows = learn_class_atoms(train, p, run), training.digits_model(p).stride, []
     with run.bar(len(training.STAGES) * len(SETTINGS), "classifying") as bar:

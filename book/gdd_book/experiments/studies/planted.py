@@ -33,7 +33,7 @@ FROM_TRUTH = ("recovered", "log_joint", "log_likelihood")
     paper={"images": 300, "seeds": 10, "burn_in": 250, "collect": 50},
 )
 def planted(p: dict, run: Run) -> Outcome:
-    """Both chains on every data set; see the module. What the chain from the truth found begins with truth_."""
+    """Images of known atoms, learned by a usual chain and by one from the truth, whose results begin with truth_."""
     digest, of_seeds = hashlib.sha256(), []
     with run.bar(p["seeds"] * 2 * (p["burn_in"] + p["collect"]), "planted") as bar:
         for seed in range(p["seeds"]):

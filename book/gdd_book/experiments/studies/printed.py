@@ -58,7 +58,7 @@ RIGHT = ("all mended", "all mended, noise held")
     paper={"data": "mnist", "n_train": 100, "sweeps": 60},
 )
 def printed_algorithm(p: dict, run: Run) -> Outcome:
-    """Layer 1 of the paper's model of digits, learned by every one of `READINGS` and by the right sampler.
+    """Layer 1 of the paper's model of digits, learned as the supplement prints it, and corrected step by step.
 
     ``residual`` (seed, reading, sweep): norm of what is left of the images over their norm, NaN once it has diverged;
     ``gamma_e``, mean over the images; ``active``, blocks of an image with a position.

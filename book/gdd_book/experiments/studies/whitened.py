@@ -32,7 +32,7 @@ OCTAVES, REGIONS, BLUR = 3, 4, 3.0
     paper={"data": "mnist", "n_learn": 1000, "n_train": 1000, "n_test": 10000, "trials": 5, "patches": 160},
 )
 def mnist_whitened(p: dict, run: Run) -> Outcome:
-    """Test error in %, (feature_kind, whitened, trial), and the number of features.
+    """Whiten features that owe the model nothing as the best ones are. Error in %, (feature_kind, whitened, trial).
 
     ``windows 1`` and so on, ``draws`` times: windows of digits, as of `windows_like`. Scattering stands beside them
     where the variable `KYMATIO` names an interpreter that has kymatio. Atoms, windows, patches and whitening come from
