@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import borrowed, kernel
+from gdd.base.compiling import borrowed, kernel, subroutine
 from gdd.sampler.kernels.joint import (
     as_maps,
     clear,
@@ -69,7 +69,7 @@ def solve_images(task, number, images_per_accumulator, direction, images, shared
     atom, noise = np.empty(layer.height * layer.length, images.w.dtype), np.zeros(pixels)
     stream = np.empty(STREAM_SIZE, np.uint64)
     for n in range(len(residuals)):
-        image, accumulator = image_of(images, n, stream), n // images_per_accumulator
+        image, accumulator = borrowed(image_of(images, n, stream)), n // images_per_accumulator
         values = values_of(number, image, shared, work)
         blocks = values[: layer.atoms * layer.grid_row * layer.grid_col]
         count = list_active(positions_of(layer, image.z), as_maps(layer, blocks), layer, active)
@@ -98,7 +98,7 @@ def solve_images(task, number, images_per_accumulator, direction, images, shared
                 sums.weights[accumulator, active.places[e, 0]] += image.gamma_e * active.weights[e] ** 2
 
 
-@kernel()
+@subroutine()
 def synthesise_direction(active, count, direction, layer, delta, box):
     """Change of an upper layer's input by a change ``direction`` of its dictionary, into ``delta`` and ``box``."""
     full_box(layer, box)
@@ -109,7 +109,7 @@ def synthesise_direction(active, count, direction, layer, delta, box):
         window_add(delta, start, layer.width, direction, first, layer.length, amount, layer)
 
 
-@kernel()
+@subroutine()
 def add_gradient(active, count, upward, layer, atom, gradient):
     """Add the adjoint of one image's A, applied to ``upward``, to ``gradient`` (atom * atom_row * atom_col * plane,).
 
@@ -134,7 +134,7 @@ def block_values(number, images, shared, work, out):
     images, shared, work, out = borrowed((images, shared, work, out))
     first, stream = shared.layers[number].block, np.empty(STREAM_SIZE, np.uint64)
     for n in range(out.shape[0]):
-        image = image_of(images, n, stream)
+        image = borrowed(image_of(images, n, stream))
         values = values_of(number, image, shared, work)
         for b in range(out.shape[1]):
             out[n, b] = 0 if image.z[first + b] < 0 else values[b]
@@ -206,7 +206,7 @@ def pass_atom(k, step, maps, layer, static, sums):
             add_lags(active, count, gamma_e, mask, layer, neighbours, sums.lags[n // CHUNK])
 
 
-@kernel()
+@subroutine()
 def add_window(onto, start, width, source, first, stride, amount, layer, static):
     """`window_add` or `static_add`, whichever fits the layer. Changes ``onto``."""
     if layer.static:
@@ -215,7 +215,7 @@ def add_window(onto, start, width, source, first, stride, amount, layer, static)
         window_add(onto, start, width, source, first, stride, amount, layer)
 
 
-@kernel()
+@subroutine()
 def add_lags(active, count, gamma_e, mask, layer, neighbours, lags):
     """Add the pairs of active positions of one map to ``lags``; ``neighbours`` (entry,) is scratch."""
     h, w, stop, places = lags.shape[0] // 2, lags.shape[1] // 2, 0, active.places
@@ -233,7 +233,7 @@ def add_lags(active, count, gamma_e, mask, layer, neighbours, lags):
                 lags[h - lag_row, w - lag_col, 0] += product
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def add_pair(lag_row, lag_col, product, start, mask, layer, out):
     """Add ``product`` to ``out``, under a mask times the mask where the atoms at both positions overlap.
 
