@@ -186,7 +186,7 @@ class BorrowedModel(models.ArrayModel):
 
     def from_argument(self, builder, value):  # noqa: D102
         (data, shape), (owner, parent, size, *_) = value, super().get_argument_type()
-        steps = [size(self.fe_type.dtype.bitwidth // 8)]
+        steps = [size(getattr(self.fe_type.dtype, "bitwidth", 8) // 8)]  # a boolean is a byte
         for length in reversed(shape):
             steps.append(builder.mul(steps[-1], length))
         items = reduce(builder.mul, shape, size(1))
