@@ -80,7 +80,7 @@ def test_damaged_kernels_are_compiled_again(tmp_path):
 
 def is_kernel(node):
     return isinstance(node, ast.FunctionDef) and any(
-        ast.unparse(d).startswith(("kernel(", "subkernel(")) for d in node.decorator_list)
+        ast.unparse(d).startswith(("kernel(", "subkernel(", "subroutine(")) for d in node.decorator_list)
 
 
 def test_every_kernel_is_kept_under_the_checksum():

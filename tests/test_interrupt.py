@@ -23,7 +23,7 @@ def compiled():
 
 def test_every_kernel_lets_other_threads_run():
     kernels = dict(compiled())
-    assert len(kernels) > 50
+    assert len(kernels) > 30
     assert [name for name, loop in kernels.items() if not loop.targetoptions.get("nogil")] == []
 
 

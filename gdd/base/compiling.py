@@ -22,16 +22,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, reduce
 from hashlib import sha256
 from pathlib import Path
 
 import numba
 import platformdirs
 from numba import types
-from numba.core import cgutils
 from numba.core.caching import FunctionCache
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic, lower_cast, models, register_jitable, register_model
 
 #: lets sums of products use vector registers; keeps NaN and infinities honest
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -43,7 +42,7 @@ MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS
 _THREADS = ContextVar("threads", default=MOST_THREADS)
 
 #: how a line begins in a file with kernels, or with what numba puts in their place
-_KERNELS = re.compile(rb"^(@(sub)?kernel\(|(from|import) numba)", re.MULTILINE)
+_KERNELS = re.compile(rb"^(@(kernel|subkernel|subroutine)\(|(from|import) numba)", re.MULTILINE)
 
 
 def kernel_files(package: Path) -> list[Path]:
@@ -108,7 +107,7 @@ def kernel(**options):
     """
 
     def compiled(function):
-        dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+        dispatcher = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
         user_folder = numba.config.CACHE_DIR  # for functions that are not ours
         try:
             numba.config.CACHE_DIR = str(FOLDER)
@@ -164,26 +163,63 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
+class Borrowed(types.Array):
+    """A contiguous array of a kernel's caller: uncounted, and as an argument only its address and shape."""
+
+    def __init__(self, array: types.Array):
+        name = f"Borrowed({array.dtype}, {array.ndim})"
+        super().__init__(array.dtype, array.ndim, "C", not array.mutable, name, array.aligned)
+
+
+@register_model(Borrowed)
+class BorrowedModel(models.ArrayModel):
+    """How numba passes `Borrowed` to functions; everything but address and shape is a constant there, or computed."""
+
+    def traverse(self, builder):  # noqa: D102
+        return []  # parts that are counted
+
+    def get_argument_type(self):  # noqa: D102
+        return super().get_argument_type()[4:6]
+
+    def as_argument(self, builder, value):  # noqa: D102
+        return super().as_argument(builder, value)[4:6]
+
+    def from_argument(self, builder, value):  # noqa: D102
+        (data, shape), (owner, parent, size, *_) = value, super().get_argument_type()
+        steps = [size(getattr(self.fe_type.dtype, "bitwidth", 8) // 8)]  # a boolean is a byte
+        for length in reversed(shape):
+            steps.append(builder.mul(steps[-1], length))
+        items = reduce(builder.mul, shape, size(1))
+        parts = owner(None), parent(None), items, steps[0], data, shape, tuple(steps[-2::-1])
+        return super().from_argument(builder, parts)
+
+
 @intrinsic
 def borrowed(typing_context, arguments):
-    """Arrays, or a tuple of tuples of them, uncounted, to be used while the caller of a kernel holds them.
+    """Arrays, or a tuple of tuples of them, as `Borrowed`, to be used while the caller of a kernel holds them.
 
-    Counting took half of an image pass of refinement.
+    Counting, and long arguments, took half of an image pass of refinement.
     """
-    return arguments(arguments), lambda context, builder, signature, args: _uncounted(
-        context, builder, signature.args[0], args[0]
-    )
+    kind = _borrowed(arguments)
+
+    def codegen(context, builder, signature, args):
+        model = context.data_model_manager[kind]
+        return model.from_argument(builder, model.as_argument(builder, args[0]))
+
+    return kind(arguments), codegen
 
 
-def _uncounted(context, builder, kind, value):
-    if isinstance(kind, types.Array):
-        array = context.make_array(kind)(context, builder, value)
-        array.meminfo, array.parent = (cgutils.get_null_value(part.type) for part in (array.meminfo, array.parent))
-        return array._getvalue()
+@lower_cast(Borrowed, types.Array)
+def _same_parts(context, builder, kind, target, array):
+    return array  # where a variable is borrowed in one branch and a view in another
+
+
+def _borrowed(kind):
+    if isinstance(kind, types.Array) and kind.layout == "C":
+        return Borrowed(kind)
     if isinstance(kind, types.BaseTuple):
-        parts = [(each, builder.extract_value(value, number)) for number, each in enumerate(kind)]
-        return context.make_tuple(builder, kind, [_uncounted(context, builder, *part) for part in parts])
-    return value
+        return types.BaseTuple.from_types([_borrowed(each) for each in kind], getattr(kind, "instance_class", None))
+    return kind
 
 
 def subkernel(**options):
@@ -191,4 +227,10 @@ def subkernel(**options):
 
     Without a ``fastmath`` and an error model of its own it would get those of the kernel that is compiled first.
     """
-    return register_jitable(**({"error_model": "numpy", "fastmath": FAST, "forceinline": True} | options))
+    own = {"error_model": "numpy", "fastmath": FAST, "forceinline": True, "no_cfunc_wrapper": True}
+    return register_jitable(**(own | options))
+
+
+def subroutine(**options):
+    """`subkernel` that is called unless the compiler finds that inlining pays, and whose sums keep their order."""
+    return subkernel(**({"fastmath": False, "forceinline": False} | options))

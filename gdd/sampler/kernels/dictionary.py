@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import borrowed, kernel
+from gdd.base.compiling import borrowed, kernel, subroutine
 from gdd.sampler.kernels.joint import (
     as_maps,
     clear,
@@ -26,7 +26,7 @@ from gdd.sampler.kernels.joint import (
     synthesise_down,
     values_of,
 )
-from gdd.sampler.kernels.operations import CHUNK, list_active, list_neighbours, make_active, window_start
+from gdd.sampler.kernels.operations import CHUNK, list_active, make_active, window_start
 from gdd.sampler.kernels.random import STREAM_SIZE, fill_key, fill_normals
 from gdd.sampler.kernels.windows import add_observed, static_add, window_add
 
@@ -69,7 +69,7 @@ def solve_images(task, number, images_per_accumulator, direction, images, shared
     atom, noise = np.empty(layer.height * layer.length, images.w.dtype), np.zeros(pixels)
     stream = np.empty(STREAM_SIZE, np.uint64)
     for n in range(len(residuals)):
-        image, accumulator = image_of(images, n, stream), n // images_per_accumulator
+        image, accumulator = borrowed(image_of(images, n, stream)), n // images_per_accumulator
         values = values_of(number, image, shared, work)
         blocks = values[: layer.atoms * layer.grid_row * layer.grid_col]
         count = list_active(positions_of(layer, image.z), as_maps(layer, blocks), layer, active)
@@ -98,7 +98,7 @@ def solve_images(task, number, images_per_accumulator, direction, images, shared
                 sums.weights[accumulator, active.places[e, 0]] += image.gamma_e * active.weights[e] ** 2
 
 
-@kernel()
+@subroutine()
 def synthesise_direction(active, count, direction, layer, delta, box):
     """Change of an upper layer's input by a change ``direction`` of its dictionary, into ``delta`` and ``box``."""
     full_box(layer, box)
@@ -109,7 +109,7 @@ def synthesise_direction(active, count, direction, layer, delta, box):
         window_add(delta, start, layer.width, direction, first, layer.length, amount, layer)
 
 
-@kernel()
+@subroutine()
 def add_gradient(active, count, upward, layer, atom, gradient):
     """Add the adjoint of one image's A, applied to ``upward``, to ``gradient`` (atom * atom_row * atom_col * plane,).
 
@@ -134,7 +134,7 @@ def block_values(number, images, shared, work, out):
     images, shared, work, out = borrowed((images, shared, work, out))
     first, stream = shared.layers[number].block, np.empty(STREAM_SIZE, np.uint64)
     for n in range(out.shape[0]):
-        image = image_of(images, n, stream)
+        image = borrowed(image_of(images, n, stream))
         values = values_of(number, image, shared, work)
         for b in range(out.shape[1]):
             out[n, b] = 0 if image.z[first + b] < 0 else values[b]
@@ -179,8 +179,8 @@ def pass_atom(k, step, maps, layer, static, sums):
     maps, layer, static, sums : `MapArrays`, `Layer`, `Static`, `AtomSums`
     """
     step, maps, layer, sums = borrowed((step, maps, layer, sums))
-    blocks = layer.grid_row * layer.grid_col
-    active, neighbours = make_active(blocks), np.empty(blocks, np.int64)
+    entries = np.empty((layer.grid_row, layer.grid_col), np.int64)
+    active = make_active(entries.size)
     linear, masked = np.empty(step.size, step.dtype), maps.masks.shape[0] > 0
     for n in range(len(maps.residuals)):
         residual = maps.residuals[n]
@@ -203,10 +203,10 @@ def pass_atom(k, step, maps, layer, static, sums):
                 add_window(linear, 0, layer.length, residual, start, layer.width, amount, layer, static)
             for t in range(linear.size):
                 sums.linear[n // CHUNK, t] += gamma_e * linear[t]
-            add_lags(active, count, gamma_e, mask, layer, neighbours, sums.lags[n // CHUNK])
+            add_lags(active, count, gamma_e, mask, layer, entries, sums.lags[n // CHUNK])
 
 
-@kernel()
+@subroutine()
 def add_window(onto, start, width, source, first, stride, amount, layer, static):
     """`window_add` or `static_add`, whichever fits the layer. Changes ``onto``."""
     if layer.static:
@@ -215,25 +215,31 @@ def add_window(onto, start, width, source, first, stride, amount, layer, static)
         window_add(onto, start, width, source, first, stride, amount, layer)
 
 
-@kernel()
-def add_lags(active, count, gamma_e, mask, layer, neighbours, lags):
-    """Add the pairs of active positions of one map to ``lags``; ``neighbours`` (entry,) is scratch."""
-    h, w, stop, places = lags.shape[0] // 2, lags.shape[1] // 2, 0, active.places
+@subroutine()
+def add_lags(active, count, gamma_e, mask, layer, entries, lags):
+    """Add the pairs of active positions of one map to ``lags``.
+
+    entries : (block_row, block_col), scratch: number of a block's active position, -1 if it is empty
+    """
+    h, w, places = lags.shape[0] // 2, lags.shape[1] // 2, active.places
+    entries[:] = -1
+    for e in range(count):
+        entries[places[e, 1] // layer.pool_row, places[e, 2] // layer.pool_col] = e
     for e in range(count):
         row, col, scaled = places[e, 1], places[e, 2], gamma_e * active.weights[e]
-        while stop < count and places[stop, 1] // layer.pool_row <= (row + h) // layer.pool_row:
-            stop += 1  # entries are sorted by rows of blocks: all further ones are too far below
         add_pair(0, 0, scaled * active.weights[e], window_start(row, col, layer), mask, layer, lags[h, w])
-        for q in range(list_neighbours(places, e, stop, h, w, neighbours)):
-            f = neighbours[q]
-            lag_row, lag_col = row - places[f, 1], col - places[f, 2]
-            product, line = scaled * active.weights[f], lags[h + lag_row, w + lag_col]
-            add_pair(lag_row, lag_col, product, window_start(row, col, layer), mask, layer, line)
-            if mask.size == 0:
-                lags[h - lag_row, w - lag_col, 0] += product
+        for i in range(row // layer.pool_row, min((row + h) // layer.pool_row + 1, layer.grid_row)):
+            for j in range(max(0, col - w) // layer.pool_col, min((col + w) // layer.pool_col + 1, layer.grid_col)):
+                f = entries[i, j]
+                lag_row, lag_col = row - places[f, 1], col - places[f, 2]
+                if f > e and abs(lag_row) <= h and abs(lag_col) <= w:
+                    product, line = scaled * active.weights[f], lags[h + lag_row, w + lag_col]
+                    add_pair(lag_row, lag_col, product, window_start(row, col, layer), mask, layer, line)
+                    if mask.size == 0:
+                        lags[h - lag_row, w - lag_col, 0] += product
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def add_pair(lag_row, lag_col, product, start, mask, layer, out):
     """Add ``product`` to ``out``, under a mask times the mask where the atoms at both positions overlap.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import FAST, kernel
+from gdd.base.compiling import FAST, subroutine
 from gdd.sampler.kernels.operations import Layer, add_atom, dot_atom, window_start
 from gdd.sampler.kernels.windows import Static
 
@@ -79,7 +79,7 @@ class BlockIndex(NamedTuple):
     j: int
 
 
-@kernel()
+@subroutine()
 def image_of(images, n, stream):
     """`Image` n of a batch."""
     mask = images.masks[n] if images.masks.shape[0] > 0 else images.pixels[n, :0]
@@ -87,19 +87,19 @@ def image_of(images, n, stream):
     return Image(n, images.pixels[n], mask, images.z[n], images.w[n], gamma_e, stream)
 
 
-@kernel()
+@subroutine()
 def number_of(k, i, j, layer):
     """Index of block (i, j) of atom k among a layer's blocks."""
     return (i * layer.grid_col + j) * layer.atoms + k
 
 
-@kernel()
+@subroutine()
 def as_maps(layer, blocks):
     """View of a layer's blocks (row * col * atom,) as maps (atom, row, col)."""
     return blocks.reshape((layer.grid_row, layer.grid_col, layer.atoms)).transpose(2, 0, 1)
 
 
-@kernel()
+@subroutine()
 def positions_of(layer, z):
     """`as_maps` a layer's positions, from those of all layers."""
     return as_maps(layer, z[layer.block : layer.block + layer.grid_row * layer.grid_col * layer.atoms])
@@ -108,7 +108,7 @@ def positions_of(layer, z):
 # Boxes
 
 
-@kernel()
+@subroutine()
 def lower_box(layer, above, box):
     """Part of a layer's input that the blocks in the box ``above`` affect, into ``box`` (4,)."""
     box[0] = above[0] * layer.pool_row
@@ -117,7 +117,7 @@ def lower_box(layer, above, box):
     box[3] = min(above[3] * layer.pool_col, layer.map_col) + layer.length // layer.planes - 1
 
 
-@kernel()
+@subroutine()
 def upper_box(layer, below, box):
     """Blocks of a layer that overlap the box ``below`` of its input, into ``box`` (4,)."""
     box[0] = max(0, (below[0] - layer.height + 1) // layer.pool_row)
@@ -126,20 +126,20 @@ def upper_box(layer, below, box):
     box[3] = min(layer.grid_col, (below[3] - 1) // layer.pool_col + 1)
 
 
-@kernel()
+@subroutine()
 def full_box(layer, box):
     """All of a layer's input, into ``box`` (4,)."""
     lower_box(layer, (0, layer.grid_row, 0, layer.grid_col), box)
 
 
-@kernel()
+@subroutine()
 def clear(levels, layer, box):
     """Set a box of a layer's input to zero. Changes ``levels``."""
     for row in range(box[0], box[1]):
         levels[window_start(row, box[2], layer) : window_start(row, box[3], layer)] = 0
 
 
-@kernel()
+@subroutine()
 def copy_levels(source, target, level, shared, box):
     """Copy levels 1 to ``level`` within their boxes. Changes ``target``."""
     for lower in range(1, level + 1):
@@ -152,7 +152,7 @@ def copy_levels(source, target, level, shared, box):
 # Downward: synthesis of values from those above. Upward: inner products of the residual with a unit in every block.
 
 
-@kernel()
+@subroutine()
 def synthesise_layer(layer, static, z, levels, above, box):
     """Synthesise a layer's input from the values of its blocks in the box ``above``. Changes ``levels`` and ``box``."""
     lower_box(layer, above, box)
@@ -166,21 +166,21 @@ def synthesise_layer(layer, static, z, levels, above, box):
                     add_atom(levels, corner + layer.places[m], k, value, layer, static)
 
 
-@kernel()
+@subroutine()
 def synthesise_down(level, z, shared, levels, box):
     """Synthesise all levels below ``level`` from its box. Changes ``levels`` and ``box`` below ``level``."""
     for lower in range(level - 1, -1, -1):
         synthesise_layer(shared.layers[lower], shared.static, z, levels, box[lower + 1], box[lower])
 
 
-@kernel()
+@subroutine()
 def synthesise_level(level, z, shared, work):
     """Synthesise all values of a level from those of the level above. Changes values and box of ``work``."""
     full_box(shared.layers[level + 1], work.box[level + 1])
     synthesise_layer(shared.layers[level], shared.static, z, work.values, work.box[level + 1], work.box[level])
 
 
-@kernel()
+@subroutine()
 def synthesise_values(lowest, image, shared, work):
     """Synthesise the values of all levels from the top one down to ``lowest``. Changes values and box of ``work``."""
     top = len(shared.layers) - 1
@@ -196,7 +196,7 @@ def synthesise_values(lowest, image, shared, work):
         synthesise_level(level, image.z, shared, work)
 
 
-@kernel()
+@subroutine()
 def values_of(number, image, shared, work):
     """Values of a layer's blocks: weights in the top layer, else synthesised from above. Changes ``work``."""
     if number == len(shared.layers) - 1:
@@ -205,7 +205,7 @@ def values_of(number, image, shared, work):
     return work.values[shared.layers[number].output :]
 
 
-@kernel()
+@subroutine()
 def correlate_layer(layer, static, z, levels, box):
     """Inner products of a layer's input with its atoms at the positions of blocks in a box. Changes ``levels``."""
     for i in range(box[0], box[1]):
@@ -218,14 +218,14 @@ def correlate_layer(layer, static, z, levels, box):
                 levels[layer.output + b + k] = total
 
 
-@kernel()
+@subroutine()
 def correlate_within(level, z, shared, levels, box):
     """Correlate the image up to a level, within the given boxes. Changes ``levels`` above the image."""
     for lower in range(level):
         correlate_layer(shared.layers[lower], shared.static, z, levels, box[lower + 1])
 
 
-@kernel()
+@subroutine()
 def correlate_up(level, z, shared, levels, box):
     """Correlate a box of the image up to a level. Changes ``levels`` and ``box`` above the image."""
     for lower in range(level):
@@ -236,13 +236,13 @@ def correlate_up(level, z, shared, levels, box):
 # Changes of the image
 
 
-@kernel()
+@subroutine()
 def row_of(row, layer, box):
     """First entry and last + 1 of a row of the image within a box; unsigned: no checks for negative indices."""
     return np.uintp(window_start(row, box[2], layer)), np.uintp(window_start(row, box[3], layer))
 
 
-@kernel(fastmath=FAST)
+@subroutine(fastmath=FAST)
 def mask_and_dot(delta, mask, upward, bottom, box):
     """Mask a change of the image; return its energy and its inner product with the residual. Changes ``delta``."""
     energy, product = 0.0, 0.0
@@ -260,7 +260,7 @@ def mask_and_dot(delta, mask, upward, bottom, box):
     return energy, product
 
 
-@kernel(fastmath=FAST)
+@subroutine(fastmath=FAST)
 def subtract(delta, amount, upward, bottom, box):
     """Subtract ``amount`` times a change of the image from the residual, within a box. Changes ``upward``."""
     for row in range(box[0], box[1]):
@@ -269,7 +269,7 @@ def subtract(delta, amount, upward, bottom, box):
             upward[p] -= amount * delta[p]
 
 
-@kernel()
+@subroutine()
 def fill_joint_residual(image, work):
     """Residual of the pixels under the values of level 0, into ``work.upward``."""
     for p in range(image.pixels.size):

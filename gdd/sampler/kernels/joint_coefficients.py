@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import subroutine
 from gdd.reference.joint_sweep import MAX_WEIGHT_STEPS, WEIGHT_TOLERANCE
 from gdd.sampler.kernels.joint import (
     BlockIndex,
@@ -57,7 +57,7 @@ LOG_ODDS_CUTOFF = -4.6
 # All weights of one image
 
 
-@kernel()
+@subroutine()
 def draw_weights(image, gamma_w, shared, work, sums):
     """Draw the weights of all active coefficients of one image.
 
@@ -90,13 +90,13 @@ def draw_weights(image, gamma_w, shared, work, sums):
     fill_joint_residual(image, work)
 
 
-@kernel()
+@subroutine()
 def entry_start(e, active, layer):
     """`window_start` of active position e."""
     return window_start(active.places[e, 1], active.places[e, 2], layer)
 
 
-@kernel()
+@subroutine()
 def perturb_image(image, shared, work):
     """Correlate gamma_e (x + A w), perturbed, up to the top. Changes values, box, the stream."""
     noise, gamma_e = np.empty(image.pixels.size), image.gamma_e
@@ -108,7 +108,7 @@ def perturb_image(image, shared, work):
     correlate_up(len(shared.layers) - 1, image.z, shared, work.values, work.box)
 
 
-@kernel()
+@subroutine()
 def solve_weights(active, image, gamma_w, shared, work, residual, solved):
     """Solve Q ``solved`` = ``residual`` by conjugate gradients from 0, preconditioned by the expected diagonal of Q.
 
@@ -137,7 +137,7 @@ def solve_weights(active, image, gamma_w, shared, work, residual, solved):
     return MAX_WEIGHT_STEPS
 
 
-@kernel()
+@subroutine()
 def apply_precision(active, image, gamma_w, shared, work, direction, product):
     """Q times ``direction``, by synthesis and correlation, into ``product``. Changes delta and box of ``work``."""
     last = len(shared.layers) - 1
@@ -167,19 +167,19 @@ class SwitchPrior(NamedTuple):
     norm: float  # expected squared norm of its image
 
 
-@kernel()
+@subroutine()
 def log_odds(c, precision, prior):
     """Log odds that a coefficient is active, its weight integrated out."""
     return slab_log_odds(c, 1.0 / precision, slab_log_factor(prior.log_odds, prior.gamma_w, 1.0 / precision))
 
 
-@kernel()
+@subroutine()
 def log_one_plus_exp(x):
     """log(1 + exp(x)) for any x."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-@kernel()
+@subroutine()
 def draw_switches(image, log_prior_odds, gamma_w, shared, work, sums):
     """Propose to switch every top coefficient of one image; a coefficient that stays active keeps its weight.
 
@@ -207,7 +207,7 @@ def draw_switches(image, log_prior_odds, gamma_w, shared, work, sums):
                     correlate_up(last, z, shared, work.upward, work.box)
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def switch_off(block, old, product, prior, image, shared, work, sums):
     """Propose to switch a coefficient of weight ``old`` off; return whether it is accepted.
 
@@ -229,7 +229,7 @@ def switch_off(block, old, product, prior, image, shared, work, sums):
     return True
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def switch_on(block, product, prior, image, shared, work, sums):
     """`switch_off` the other way: propose to switch a coefficient on; return whether it is accepted, and its weight."""
     n, gamma_e = image.n, image.gamma_e
@@ -250,7 +250,7 @@ def switch_on(block, product, prior, image, shared, work, sums):
     return True, weight
 
 
-@kernel()
+@subroutine()
 def unit_response(block, image, shared, work):
     """Image of a unit in a top block, into ``work.delta``; returns its energy and inner product with the residual."""
     last, delta, box = len(shared.layers) - 1, work.delta, work.box

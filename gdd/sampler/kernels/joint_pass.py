@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import borrowed, kernel
+from gdd.base.compiling import borrowed, kernel, subroutine
 from gdd.sampler.kernels.joint import fill_joint_residual, image_of, synthesise_level, synthesise_values
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_positions import Bottom, draw_bottom_positions, draw_upper_positions
@@ -74,7 +74,7 @@ def pass_images(images, shared, priors, work, sums, key):
     for n in range(len(images.pixels)):
         fill_key(stream, key, images.first + n)
         initialise_image(n, images, shared, priors, work, stream, sums)
-        image = image_of(images, n, stream)
+        image = borrowed(image_of(images, n, stream))
         draw_weights(image, priors.gamma_w, shared, work, sums)
         draw_switches(image, priors.log_odds, priors.gamma_w, shared, work, sums)
         synthesise_values(top, image, shared, work)
@@ -87,10 +87,10 @@ def pass_images(images, shared, priors, work, sums, key):
         accumulate_image(image, shared, work.upward, sums)
 
 
-@kernel()
+@subroutine()
 def initialise_image(n, images, shared, priors, work, stream, sums):
     """Compute the residual of one image, and draw its noise precision. Changes gamma_e, ``work``, stream, ``sums``."""
-    image, energy, observed = image_of(images, n, stream), 0.0, 0
+    image, energy, observed = borrowed(image_of(images, n, stream)), 0.0, 0
     synthesise_values(np.int64(0), image, shared, work)
     fill_joint_residual(image, work)
     for p in range(image.pixels.size):
@@ -101,7 +101,7 @@ def initialise_image(n, images, shared, priors, work, stream, sums):
     sums.pixels[n] += observed
 
 
-@kernel()
+@subroutine()
 def accumulate_image(image, shared, residual, sums):
     """Add one image to its accumulator of ``sums``."""
     n, top, energy = image.n, shared.layers[len(shared.layers) - 1], 0.0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import subroutine
 from gdd.sampler.kernels.joint import (
     BlockIndex,
     clear,
@@ -48,7 +48,7 @@ from gdd.sampler.kernels.windows import Static, window_dot
 BORDERS = (0.1, 1.0, 3.0)
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def class_of(value, gamma_e, norm):
     """Class of a block's strength; ``norm`` is the squared norm of its atom."""
     strength, passed = abs(value) * math.sqrt(gamma_e * norm), 0
@@ -57,20 +57,20 @@ def class_of(value, gamma_e, norm):
     return passed
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def overlap_of(k, rows, cols, layer):
     """Expected inner product of atom k's images at two positions of this lag; exact in the bottom layer."""
     height, width = 2 * layer.pool_row - 1, 2 * layer.pool_col - 1
     return layer.overlaps[(k * height + rows + layer.pool_row - 1) * width + cols + layer.pool_col - 1]
 
 
-@kernel()
+@subroutine()
 def count_positions(k, layer, z, counts):
     """`count_outcomes` of a layer's map k, from the positions of all layers."""
     count_outcomes(positions_of(layer, z)[k], layer, counts)
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def list_positions(i, j, layer, empty, counts, work):
     """Fill prior weights and places of ``work`` for the positions of block (i, j); return the number of positions.
 
@@ -86,7 +86,7 @@ def list_positions(i, j, layer, empty, counts, work):
     return t
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def correlate_positions(k, value, number, layer, static, work):
     """Inner products of atom k at the listed positions with the residual, into ``work.gains``; 0 if its value is 0."""
     work.gains[0] = 0.0
@@ -109,7 +109,7 @@ class Bottom(NamedTuple):
     empty: float  # 1 if a block may be empty, else 0
 
 
-@kernel()
+@subroutine()
 def draw_bottom_positions(image, bottom, work, sums):
     """Draw every position of the bottom layer from its exact conditional.
 
@@ -143,7 +143,7 @@ def draw_bottom_positions(image, bottom, work, sums):
         sums.log_counts[n] += log_counts(counts, layer, bottom.empty)
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def position_weights(block, old, v, image, bottom, work):
     """Compute the unnormalised probabilities of a bottom block's outcomes, into ``work.weights``.
 
@@ -169,7 +169,7 @@ def position_weights(block, old, v, image, bottom, work):
     return number, total
 
 
-@kernel()
+@subroutine()
 def add_atom_at(block, position, amount, layer, static, mask, upward):
     """Add ``amount`` times a bottom atom at a position of a block to the residual; nothing if ``position`` is empty."""
     if position >= 0:
@@ -189,7 +189,7 @@ class Move(NamedTuple):
     gamma_e: float
 
 
-@kernel()
+@subroutine()
 def draw_upper_positions(level, image, empty, shared, work, sums):
     """Draw every position of a pooled layer above the bottom one: propose, then accept or undo.
 
@@ -211,7 +211,7 @@ def draw_upper_positions(level, image, empty, shared, work, sums):
         sums.log_counts[image.n] += log_counts(work.counts[k], layer, empty)
 
 
-@kernel()
+@subroutine()
 def draw_upper_position(level, block, image, empty, shared, work, sums):
     """Propose a position of one block, and accept it or undo the move; changes what `draw_upper_positions` does."""
     layer, z, (k, i, j) = shared.layers[level], image.z, block
@@ -240,7 +240,7 @@ def draw_upper_position(level, block, image, empty, shared, work, sums):
     counts[group, z[layer.block + b]] += 1
 
 
-@kernel()
+@subroutine()
 def propose(move, before, layer, static, stream, work):
     """Draw an outcome from the proposal, given the present outcome ``before``; return it and its log probability."""
     log_total = proposal_log_weights(move, before, layer, static, work)
@@ -250,14 +250,14 @@ def propose(move, before, layer, static, stream, work):
     return after, work.gains[after] - log_total
 
 
-@kernel()
+@subroutine()
 def log_proposal(move, current, outcome, layer, static, work):
     """Log probability of proposing ``outcome`` from outcome ``current``."""
     log_total = proposal_log_weights(move, current, layer, static, work)
     return work.gains[outcome] - log_total
 
 
-@kernel()
+@subroutine()
 def proposal_log_weights(move, current, layer, static, work):
     """Log weights of a proposal from outcome ``current``, into ``work.gains``; return the log of their sum.
 
@@ -282,7 +282,7 @@ def proposal_log_weights(move, current, layer, static, work):
     return largest + math.log(total)
 
 
-@kernel()
+@subroutine()
 def apply_move(level, k, before, after, value, image, shared, work):
     """Move a block's atom from outcome ``before`` to ``after``, in the residual and all levels up to the block's.
 
@@ -300,7 +300,7 @@ def apply_move(level, k, before, after, value, image, shared, work):
     return image.gamma_e * (product - 0.5 * energy)
 
 
-@kernel()
+@subroutine()
 def undo_move(level, value, shared, work):
     """Undo `apply_move`. Changes ``work.upward``."""
     if value != 0:
@@ -308,7 +308,7 @@ def undo_move(level, value, shared, work):
         copy_levels(work.delta, work.upward, level, shared, work.box)
 
 
-@kernel()
+@subroutine()
 def move_unit(k, before, after, value, layer, static, work, box):
     """Change of a layer's input by moving a block from one outcome to another, into ``work.delta`` within the box."""
     clear(work.delta, layer, box)

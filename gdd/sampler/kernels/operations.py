@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel, subkernel
+from gdd.base.compiling import subkernel, subroutine
 from gdd.sampler.kernels.random import next_gamma, next_normal
 from gdd.sampler.kernels.windows import add_observed, static_add, static_dot, window_add, window_dot
 
@@ -199,13 +199,13 @@ def log_counts(counts, layer, empty):
 # sqrt(gamma_w / lambda) exp(c^2 / (2 lambda)), see `gdd.reference.conditionals.slab_log_odds`
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def slab_log_factor(log_prior_odds, gamma_w, variance):
     """The part of `slab_log_odds` that does not depend on c, with the prior odds; ``variance`` is 1 / lambda."""
     return log_prior_odds + 0.5 * math.log(gamma_w * variance)
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def slab_log_odds(c, variance, log_factor):
     """Log odds of a slab with linear term c."""
     return log_factor + 0.5 * c * c * variance
@@ -307,7 +307,7 @@ def draw_noise(shape, rate, pixels, energy, stream):
 # Atoms
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def add_atom(levels, start, k, amount, layer, static):
     """Add ``amount`` times atom k to the window of a layer's input at ``start``. Changes ``levels``.
 
@@ -322,7 +322,7 @@ def add_atom(levels, start, k, amount, layer, static):
         window_add(levels, start, layer.width, layer.dictionary, first, layer.length, amount, layer)
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def add_where_observed(levels, mask, start, k, amount, layer, static):
     """`add_atom` at observed pixels; ``mask`` is empty if all are observed."""
     if mask.size == 0:
@@ -331,7 +331,7 @@ def add_where_observed(levels, mask, start, k, amount, layer, static):
         add_observed(levels, mask, start, layer.dictionary, k * layer.height * layer.length, amount, layer)
 
 
-@kernel(forceinline=True)
+@subroutine(forceinline=True)
 def dot_atom(levels, start, k, layer, static):
     """Inner product of atom k with the window of a layer's input at ``start``."""
     first = k * layer.height * layer.length

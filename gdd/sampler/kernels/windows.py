@@ -32,15 +32,18 @@ MAY_REORDER = ("reassoc", "contract")
 
 
 class Static(NamedTuple):
-    """Size of an atom as types: tuples as long as it has rows and numbers in a row; empty without a static size."""
+    """Size of an atom as types: tuples as long as it has rows and numbers in a row; empty without a static size.
 
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
+    Their elements are empty tuples, which cost nothing as arguments.
+    """
+
+    rows: tuple[tuple[()], ...]
+    columns: tuple[tuple[()], ...]
 
 
 def static_size(rows: int, length: int) -> Static:
     """`Static` of atoms with rows of ``length`` numbers; empty where it would not pay."""
-    return Static((0,) * rows, (0,) * length) if SHORTEST <= length <= LONGEST else Static((), ())
+    return Static(((),) * rows, ((),) * length) if SHORTEST <= length <= LONGEST else Static((), ())
 
 
 @kernel(fastmath=FAST)
