@@ -83,7 +83,8 @@ def pass_images(images, shared, priors, work, sums, key):
             synthesise_level(level, image.z, shared, work)
         if top > 0:
             draw_bottom_positions(image, bottom, work, sums)
-        images.residuals[n] = work.upward[: image.pixels.size]
+        for p in range(image.pixels.size):  # numba compiles an assignment of slices for seconds
+            images.residuals[n, p] = work.upward[p]
         accumulate_image(image, shared, work.upward, sums)
 
 
