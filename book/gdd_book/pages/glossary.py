@@ -5,6 +5,8 @@ import re
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from gdd_book.pages import notebooks
+
 #: the page that has it
 HOME = "book/notation"
 #: words that have an everyday meaning too
@@ -16,7 +18,7 @@ CLOSED = (nodes.reference, nodes.literal, nodes.math, nodes.title, nodes.caption
 
 def explain_words(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Make a link of the first use of every word, in a paragraph, whose title is what the glossary says of it."""
-    if page == HOME or not page.startswith("book/"):
+    if page == HOME or page.removeprefix("book/") not in notebooks.chapters():
         return
     address = app.builder.get_relative_uri(page, HOME)
     texts = [text for text in doctree.findall(nodes.Text) if _is_open(text)]

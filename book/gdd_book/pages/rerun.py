@@ -58,7 +58,7 @@ def effect(page: str) -> str:
     """What that line changes, how long it takes, what else can be changed."""
     ((name, _),), known = _changed(page)["change"].items(), chapter.defaults(chapter.read(notebooks.text_path(page)))
     what, takes, others = _changed(page)["what"], _changed(page)["takes"], [one for one in known if one != name]
-    text = f"Then {what}. It takes about {takes} of one core, more the first time."
+    text = f"Then {what}. It takes about {takes}."
     if others:
         text += f" Other parameters: {', '.join(others)}"
         text += "; lists by -y." if any(isinstance(known[one], list | tuple) for one in others) else "."
