@@ -177,7 +177,7 @@ def compare(name, kind, one, other):
     near = 1e-4 if kind is np.float32 else 1e-9
     assert (one[0] != 0).any()
     pairs = ((np.asarray(a, float), np.asarray(b, float)) for a, b in zip(one, other, strict=True))
-    apart = max(np.max(np.abs(a - b) / (1 + np.abs(b)), initial=0.0) for a, b in pairs)
+    apart = np.max([np.max(np.abs(a - b) / (1 + np.abs(b)), initial=0.0) for a, b in pairs])  # NaN if any is
     print(f"{name}, {kind.__name__}: {apart:.0e}", "equal" if apart < near else "different")
 
 
