@@ -94,7 +94,7 @@ def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Map
     made = {SOURCES[1]: generate(one.state, one, len(others) // 2, p["seed"])[SOURCES[1]], REAL: others[1::2]}
     apart = [float(describe(some, others[::2], train, p["seed"]).told_apart) for some in made.values()]
     drawn = xr.Dataset({"told_apart": ("source", apart)}, {"source": list(made)})
-    return xr.merge([found, _hidden(one, both[1], p), drawn, _readings(one, atoms.values, both, p)])
+    return xr.merge([found, hidden_errors(one, both[1], p), drawn, _readings(one, atoms.values, both, p)])
 
 
 def _last(one: Refined) -> xr.Dataset:
@@ -121,7 +121,7 @@ def effective(energies: np.ndarray) -> np.ndarray:
 
 
 # ---- hidden pixels
-def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
+def hidden_errors(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
     """Squared error on hidden pixels, (hiding, hidden_image), and some pictures."""
     shown, chain, noise = others[: len(others) // 5], training.chain_of(p, "test_"), one.refinement.noise.fixed
     errors, drawn = [], []
@@ -151,8 +151,6 @@ def _without_depth(fitted: Pretrained, both: tuple[xr.DataArray, xr.DataArray], 
         "truth": (("example", "row", "col"), rounded(shown.values[:12, 0])),
         "error_of_pixels": error_of(both, *both, p),
     }, {"hiding": list(HIDING), "way": list(filled)})
-
-
 
 
 def _readings(one: Refined, atoms: np.ndarray, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
