@@ -254,3 +254,32 @@ def control_table(record: xr.Dataset) -> pd.DataFrame:
     columns = {f"{reading}, error, %": (record.error.sel(reading=reading), 1) for reading in record.reading.values}
     columns |= {"correlation of atoms": (record.correlation.mean(ATOM), 2)}
     return style.table("stage", style.at_each("positions", columns)).rename_axis(["positions in a block", ""], axis=1)
+
+
+# ---- atoms from more digits
+def more_digits_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of `mnist-more-digits` by feature and labels, a row for each number of digits and stage."""
+    words = {"ml_sample": "ML sample", "normalised detectors": "largest correlation"}
+    columns = {(words[kind], f"{size:,} labels"): (record.error.sel(feature_kind=kind, size=size), 2, "trial")
+               for kind in words for size in record["size"].values}
+    found = style.table(("learned_from", "stage"), columns, ("digits learned from", "stage"))
+    return found.loc[[(n, stage) for stage in record.stage.values for n in record.learned_from.values]]
+
+
+def learned_from_table(record: xr.Dataset) -> pd.DataFrame:
+    """What refinement made of so many digits: squared error on hidden pixels, the change, what the projection loses."""
+    errors = record.hidden_error.astype(float)
+    change = (errors - errors.isel(learned_from=0)).isel(learned_from=slice(1, None))
+    return style.table("learned_from", {
+        "hidden half": (errors.sel(hiding=HALF), 4, "hidden_image"),
+        "more than with the fewest": (change.sel(hiding=HALF), 4, "hidden_image", "+"),
+        "hidden pixels": (errors.sel(hiding=SCATTERED), 4, "hidden_image"),
+        "projection loses, %": (100 * record.projection_error, 0), "CPU minutes": (record.cpu_seconds / 60, 0),
+    }, "digits learned from")
+
+
+def show_learned_from(record: xr.Dataset) -> Figure:
+    """Refined top atoms used most, a row for each number of digits that they were learned from."""
+    rows = {f"{n:,}\ndigits": atoms[:12, 0] for n, atoms in zip(record.learned_from.values, record.most_used.values,
+                                                               strict=True)}
+    return style.show_rows(rows, 0.45 * len(rows) + 0.2, (-100, 100), 3)

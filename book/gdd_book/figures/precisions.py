@@ -7,7 +7,9 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.evaluate.statistics import compare_paired
+from gdd.base.axes import IMAGE
+from gdd_book.evaluate.statistics import compare_paired, share_and_interval
+from gdd_book.experiments.studies.caltech_precisions import READINGS, SETTINGS
 from gdd_book.experiments.studies.precisions import AT_TEST, ATOMS, CHOSEN
 from gdd_book.figures import style
 from gdd_book.records import settings
@@ -25,6 +27,9 @@ PANELS = (
 )
 #: noise precisions of the lines
 LINES = ((44.0, "purple"), (1000.0, "blue"), (10000.0, "green"))
+#: the same for Caltech's, from the lowest, and words for what is read of a code there
+CALTECH_COLOURS = ("orange", "purple", "blue", "green", "black")
+READING_WORDS = dict(zip(READINGS, ("ML sample", "mean of the chain", "magnitudes of the ML sample"), strict=True))
 
 
 def together(found: Sequence[xr.Dataset]) -> xr.Dataset:
@@ -133,3 +138,45 @@ def classes_table(record: xr.Dataset) -> pd.DataFrame:
     columns = pd.MultiIndex.from_product([record.stage.values, record.setting.values], names=["atoms", "precisions"])
     errors = record.error.mean("subset").transpose("row", "stage", "setting").values.reshape(len(words), -1)
     return pd.DataFrame(errors, words, columns).map("{:.1f}".format)
+
+
+# ---- Caltech
+def show_readings(record: xr.Dataset, atoms: str) -> Figure:
+    """Cross-validation error of `caltech-precisions` along rho, a panel for each reading of a code; dashed: chance."""
+    readings = [READINGS[0], READINGS[2]]
+    figure, axes = style.new_figure(len(readings), 1, height=2.3 * len(readings), sharex=True)
+    errors, ratio = record.cross_validation.sel(atoms=atoms), record.ratio.values
+    for panel, reading in zip(axes, readings, strict=True):
+        for noise, colour in zip(record.noise.values, CALTECH_COLOURS, strict=False):
+            panel.plot(ratio, errors.sel(noise=noise, reading=reading), "o-", color=style.COLOURS[colour], markersize=3,
+                       label=f"s.d. {noise**-0.5:.2g}")
+        panel.axhline(100 - 100 / len(settings(record)["classes"]), color=style.COLOURS["grey"], linestyle="--")
+        panel.set(ylabel="error, %", xscale="log", ylim=(0, 100))
+        panel.set_title(READING_WORDS[reading], fontsize=style.FONT - 1)
+    axes[-1].set_xlabel(RATIO)
+    style.write_ticks(axes[-1].xaxis, ratio)
+    style.label_lines(axes[0])
+    return style.finish(figure)
+
+
+def readings_table(record: xr.Dataset) -> pd.DataFrame:
+    """Accuracy on test images in %, by atoms and reading, where training left the precisions and where chosen."""
+    rows = {}
+    for atoms in record.atoms.values:
+        for reading in record.reading.values:
+            own, row = record.sel(atoms=atoms, reading=reading), {}
+            for name in SETTINGS:
+                row[f"{name.replace('in ', '')}, %"] = _accuracy(own.right.sel(setting=name))
+            noise, weights = own.coded_at.sel(setting=SETTINGS[1]).values
+            row[f"{style.NOISE} chosen"] = style.noise_words([noise])[0]
+            row["ratio chosen"] = f"{own.cross_validation.sel(noise=noise).idxmin('ratio').item():g}"
+            wins, losses, p = compare_paired(*(own.right.sel(setting=name).values for name in SETTINGS[::-1]))
+            rows[atoms, READING_WORDS[reading]] = row | {"gained, lost": f"{wins}, {losses}", "p": f"{p:.1g}"}
+    for name in record.baseline.values:
+        rows["none", name] = {f"{SETTINGS[1]}, %": _accuracy(record.baseline_right.sel(baseline=name))}
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis(["atoms", "feature"])
+
+
+def _accuracy(right: xr.DataArray) -> str:
+    share, half = share_and_interval(right, IMAGE)
+    return style.plus_minus(float(share), float(half), 1)
