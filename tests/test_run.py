@@ -57,6 +57,7 @@ def test_run_writes_a_record_and_prints_where(toy, capsys):
     path = records.path_for("toy", "demo", {"n": 7, "sizes": (1, 2, 3), "noise": 0.01})
     assert capsys.readouterr().out.strip() == str(path)
     back = records.read(path)
+    assert records.durations("toy")[2:] == [f"{path.stem}: {back.seconds / 60:.1f} min, {back.machine}"]
     assert back.total.values.tolist() == [7, 7]
     assert json.loads(back.attrs["parameters"])["sizes"] == [1, 2, 3]
     assert toy == [{"n": 7, "seed": 0, "noise": 0.01, "stop": False, "sizes": (1, 2, 3), "data": "digits"}]

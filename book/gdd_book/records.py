@@ -148,6 +148,14 @@ def every(experiment: str) -> list[xr.Dataset]:
     return found
 
 
+def durations(experiment: str) -> list[str]:
+    """Lines below a heading: of each record its name, the minutes of its run, the machine; no line without a record."""
+    rows = [(Path(one.encoding["source"]).stem, one.attrs["seconds"] / 60, one.attrs["machine"])
+            for one in every(experiment)]
+    lines = [f"{name}: {minutes:.1f} min, {machine}" for name, minutes, machine in rows]
+    return ["", "Runs on record, and what they took:", *lines] if lines else []
+
+
 def settings(record: xr.Dataset) -> dict:
     """Parameters of the run of a record."""
     return json.loads(record.attrs["parameters"])

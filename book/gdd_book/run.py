@@ -68,11 +68,12 @@ def _data(chosen: argparse.Namespace) -> None:
 
 
 def _run(chosen: argparse.Namespace) -> None:
-    from gdd_book import experiments
+    from gdd_book import experiments, records
     from gdd_book.launch import run_experiment
 
     if chosen.help:
-        _print(chosen.parser.format_help(), experiments.described(chosen.experiment))
+        took = records.durations(chosen.experiment) if chosen.experiment else []
+        _print(chosen.parser.format_help(), experiments.described(chosen.experiment), *took)
     else:
         _print(run_experiment(
             chosen.experiment, chosen.scale, chosen.parameter, chosen.restart, chosen.interrupted, chosen.jobs,
