@@ -18,7 +18,7 @@ from gdd_book.experiments.common import KINDS, Outcome, along, classify, encode,
 from gdd_book.experiments.studies.precisions import precisions
 from gdd_book.progress import Run
 
-#: classes of which full-length models are shipped, each learned from 30 images
+#: classes of which models are shipped, each learned from 30 images
 SHIPPED = ("ketch", "nautilus", "pyramid", "revolver", "stop_sign", "umbrella", "windsor_chair")
 MODEL = "three layers"
 #: what codes an image: the top atoms of a stage, or as many windows of the images that they were learned from
