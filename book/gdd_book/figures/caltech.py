@@ -13,7 +13,7 @@ from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
-from gdd_book.evaluate.statistics import WIDE, compare_paired, median_and_interval, share_and_interval
+from gdd_book.evaluate.statistics import WIDE, compare_paired, median_and_interval
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION
 from gdd_book.figures import style
 from gdd_book.figures.mnist import single_pass
@@ -27,8 +27,6 @@ CLOSE = 0.5  # correlation above which an atom has been found again
 DEALS = 200  # of the classes to the images at random
 SHOWN = 99.5  # percentile of an atom's magnitudes at which a picture is black or white
 LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
-#: what codes images in records of `caltech-codes`, and its colour and marker
-CODERS = {STAGES[0]: ("red", "s"), STAGES[1]: ("red", "o"), "windows of training images": ("brown", "^")}
 #: published methods that stand in the paper's table only
 TABLE_ONLY = ("DN", "CDBN")
 
@@ -426,30 +424,8 @@ def best_table(record: xr.Dataset) -> pd.DataFrame:
     }).rename(single_pass)
 
 
-def show_codes(found: Sequence[xr.Dataset]) -> Figure:
-    """Test images right by feature and by what codes them, with 95 % intervals, a panel a record of `caltech-codes`."""
-    figure, panels = style.new_figure(1, len(found), height=3.3, sharey=True, squeeze=False)
-    for axes, record in zip(panels[0], found, strict=True):
-        share, half = share_and_interval(record.right.isel(noise=0), IMAGE)
-        rows = np.arange(record.sizes["feature_kind"])[::-1]
-        for number, (kind, (colour, mark)) in enumerate(CODERS.items()):
-            if kind in record.atoms:  # hollow before refinement, as everywhere
-                looks = {"color": style.COLOURS[colour], "label": kind, "markerfacecolor": None if number else "white"}
-                place, bars = rows + 0.2 * (1 - number), half.sel(atoms=kind)
-                axes.errorbar(share.sel(atoms=kind), place, xerr=bars, fmt=mark, markersize=5, **looks)
-        for name, side in (("raw pixels", "right"), ("gradients", "left")):
-            right = 100 * float(record.right_without.sel(baseline=name).mean())
-            style.show_value(axes, right, name, 4.6, ha=side)
-        words = f"right, {record.sizes['class']} classes (%)"
-        style.name_rows(axes, record.feature_kind.values[::-1], words, xlim=(0, 100))
-        axes.set(ylim=(-0.5, 5.1))
-    handles = dict(zip(*reversed(panels[0][0].get_legend_handles_labels()), strict=True))
-    style.legend_outside(figure, columns=3, handles=list(handles.values()), labels=list(handles))
-    return style.finish(figure)
-
-
 def codes_table(record: xr.Dataset) -> pd.DataFrame:
-    """The same for every noise precision, and how many coefficients of an image are active."""
+    """Test images right in % of `caltech-codes`, by what codes them, noise and feature; active coefficients."""
     share = 100 * record.right.mean(IMAGE)
     columns = {"active": (record.active, 0)} | style.at_each("feature_kind", {"": (share, 1)})
     found = style.table(("atoms", "noise"), columns, ("what codes", style.NOISE))

@@ -257,7 +257,7 @@ def control_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 # ---- atoms from more digits
-def more_digits_table(record: xr.Dataset) -> pd.DataFrame:
+def learned_from_errors(record: xr.Dataset) -> pd.DataFrame:
     """Test error in % of `mnist-more-digits` by feature and labels, a row for each number of digits and stage."""
     words = {"ml_sample": "ML sample", "normalised detectors": "largest correlation"}
     columns = {(words[kind], f"{size:,} labels"): (record.error.sel(feature_kind=kind, size=size), 2, "trial")
@@ -266,7 +266,7 @@ def more_digits_table(record: xr.Dataset) -> pd.DataFrame:
     return found.loc[[(n, stage) for stage in record.stage.values for n in record.learned_from.values]]
 
 
-def learned_from_table(record: xr.Dataset) -> pd.DataFrame:
+def learned_from_worth(record: xr.Dataset) -> pd.DataFrame:
     """What refinement made of so many digits: squared error on hidden pixels, the change, what the projection loses."""
     errors = record.hidden_error.astype(float)
     change = (errors - errors.isel(learned_from=0)).isel(learned_from=slice(1, None))

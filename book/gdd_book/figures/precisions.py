@@ -29,6 +29,7 @@ PANELS = (
 LINES = ((44.0, "purple"), (1000.0, "blue"), (10000.0, "green"))
 #: the same for Caltech's, from the lowest, and words for what is read of a code there
 CALTECH_COLOURS = ("orange", "purple", "blue", "green", "black")
+AT = dict(zip(SETTINGS, ("at training's, %", "at those chosen, %"), strict=True))
 READING_WORDS = dict(zip(READINGS, ("ML sample", "mean of the chain", "magnitudes of the ML sample"), strict=True))
 
 
@@ -160,20 +161,20 @@ def show_readings(record: xr.Dataset, atoms: str) -> Figure:
 
 
 def readings_table(record: xr.Dataset) -> pd.DataFrame:
-    """Accuracy on test images in %, by atoms and reading, where training left the precisions and where chosen."""
+    """Accuracy on test images in %, by atoms and reading, at the precisions of training and at those chosen."""
     rows = {}
     for atoms in record.atoms.values:
         for reading in record.reading.values:
             own, row = record.sel(atoms=atoms, reading=reading), {}
             for name in SETTINGS:
-                row[f"{name.replace('in ', '')}, %"] = _accuracy(own.right.sel(setting=name))
+                row[AT[name]] = _accuracy(own.right.sel(setting=name))
             noise, weights = own.coded_at.sel(setting=SETTINGS[1]).values
-            row[f"{style.NOISE} chosen"] = style.noise_words([noise])[0]
-            row["ratio chosen"] = f"{own.cross_validation.sel(noise=noise).idxmin('ratio').item():g}"
+            row[style.NOISE] = style.noise_words([noise])[0]
+            row["ratio"] = f"{own.cross_validation.sel(noise=noise).idxmin('ratio').item():g}"
             wins, losses, p = compare_paired(*(own.right.sel(setting=name).values for name in SETTINGS[::-1]))
             rows[atoms, READING_WORDS[reading]] = row | {"gained, lost": f"{wins}, {losses}", "p": f"{p:.1g}"}
     for name in record.baseline.values:
-        rows["none", name] = {f"{SETTINGS[1]}, %": _accuracy(record.baseline_right.sel(baseline=name))}
+        rows["none", name] = dict.fromkeys(AT.values(), _accuracy(record.baseline_right.sel(baseline=name)))
     return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis(["atoms", "feature"])
 
 
