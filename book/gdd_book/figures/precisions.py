@@ -29,7 +29,6 @@ PANELS = (
 LINES = ((44.0, "purple"), (1000.0, "blue"), (10000.0, "green"))
 #: the same for Caltech's, from the lowest, and words for what is read of a code there
 CALTECH_COLOURS = ("orange", "purple", "blue", "green", "black")
-AT = dict(zip(SETTINGS, ("at training's, %", "at those chosen, %"), strict=True))
 READING_WORDS = dict(zip(READINGS, ("ML sample", "mean of the chain", "magnitudes of the ML sample"), strict=True))
 
 
@@ -143,16 +142,16 @@ def classes_table(record: xr.Dataset) -> pd.DataFrame:
 
 # ---- Caltech
 def show_readings(record: xr.Dataset, atoms: str) -> Figure:
-    """Cross-validation error of `caltech-precisions` along rho, a panel for each reading of a code; dashed: chance."""
+    """Cross-validated accuracy of `caltech-precisions` along rho, with signs above, without below; dashed: chance."""
     readings = [READINGS[0], READINGS[2]]
     figure, axes = style.new_figure(len(readings), 1, height=2.3 * len(readings), sharex=True)
-    errors, ratio = record.cross_validation.sel(atoms=atoms), record.ratio.values
+    right, ratio = 100 - record.cross_validation.sel(atoms=atoms), record.ratio.values
     for panel, reading in zip(axes, readings, strict=True):
         for noise, colour in zip(record.noise.values, CALTECH_COLOURS, strict=False):
-            panel.plot(ratio, errors.sel(noise=noise, reading=reading), "o-", color=style.COLOURS[colour], markersize=3,
+            panel.plot(ratio, right.sel(noise=noise, reading=reading), "o-", color=style.COLOURS[colour], markersize=3,
                        label=f"s.d. {noise**-0.5:.2g}")
-        panel.axhline(100 - 100 / len(settings(record)["classes"]), color=style.COLOURS["grey"], linestyle="--")
-        panel.set(ylabel="error, %", xscale="log", ylim=(0, 100))
+        panel.axhline(100 / len(settings(record)["classes"]), color=style.COLOURS["grey"], linestyle="--")
+        panel.set(ylabel="accuracy, %", xscale="log", ylim=(0, 100))
         panel.set_title(READING_WORDS[reading], fontsize=style.FONT - 1)
     axes[-1].set_xlabel(RATIO)
     style.write_ticks(axes[-1].xaxis, ratio)
@@ -162,22 +161,27 @@ def show_readings(record: xr.Dataset, atoms: str) -> Figure:
 
 def readings_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy on test images in %, by atoms and reading, at the precisions of training and at those chosen."""
-    rows = {}
+    rows, labels = {}, record.label
+
+    def accuracy(right: xr.DataArray) -> str:
+        share, half = share_and_interval(right, IMAGE)
+        return f"{style.plus_minus(float(share), float(half), 1)} ({100 * right.groupby(labels).mean().mean():.0f})"
+
+    pixels = record.baseline_right.sel(baseline="raw pixels").values
     for atoms in record.atoms.values:
         for reading in record.reading.values:
-            own, row = record.sel(atoms=atoms, reading=reading), {}
-            for name in SETTINGS:
-                row[AT[name]] = _accuracy(own.right.sel(setting=name))
-            noise, weights = own.coded_at.sel(setting=SETTINGS[1]).values
-            row[style.NOISE] = style.noise_words([noise])[0]
-            row["ratio"] = f"{own.cross_validation.sel(noise=noise).idxmin('ratio').item():g}"
-            wins, losses, p = compare_paired(*(own.right.sel(setting=name).values for name in SETTINGS[::-1]))
-            rows[atoms, READING_WORDS[reading]] = row | {"gained, lost": f"{wins}, {losses}", "p": f"{p:.1g}"}
+            own = record.sel(atoms=atoms, reading=reading)
+            trained, chosen = (own.right.sel(setting=name) for name in SETTINGS)
+            noise = float(own.coded_at.sel(setting=SETTINGS[1], precision="gamma_e"))
+            ratio = float(own.cross_validation.sel(noise=noise).idxmin("ratio"))
+            wins, losses, p = compare_paired(chosen.values, trained.values)
+            rows[atoms, READING_WORDS[reading]] = {
+                "at training's precisions": accuracy(trained), "at those chosen": accuracy(chosen),
+                style.NOISE: style.noise_words([noise])[0], "ratio": f"{ratio:g}",
+                "active": f"{float(own.active.sel(noise=noise, ratio=ratio)):,.0f}",
+                "gained, lost": f"{wins}, {losses}", "p": f"{p:.1g}",
+                "p, chosen against raw pixels": f"{compare_paired(chosen.values, pixels).p:.1g}",
+            }
     for name in record.baseline.values:
-        rows["none", name] = dict.fromkeys(AT.values(), _accuracy(record.baseline_right.sel(baseline=name)))
+        rows["none", name] = {"at those chosen": accuracy(record.baseline_right.sel(baseline=name))}
     return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis(["atoms", "feature"])
-
-
-def _accuracy(right: xr.DataArray) -> str:
-    share, half = share_and_interval(right, IMAGE)
-    return style.plus_minus(float(share), float(half), 1)
