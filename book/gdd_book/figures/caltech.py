@@ -315,12 +315,13 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 def refinement_lengths(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Test images right, in %, by sweeps of refinement, and the change from before it, over the same classes."""
-    found = sorted(found, key=lambda one: settings(one)["refine_burn_in"])
+    found = sorted(found, key=lambda one: (settings(one)["learned_planes"], settings(one)["refine_burn_in"]))
     each = xr.concat([one.isel(split=0) for one in found], "run")
     kinds = [name.removeprefix("refined, ") for name in each.feature_kind.values if name.startswith("refined, ")]
     before, after = (each.sel(feature_kind=[f"{stage}, {kind}" for kind in kinds]) for stage in STAGES)
     change = after.class_accuracy - before.class_accuracy.assign_coords(feature_kind=after.feature_kind)
-    columns, names = {}, [style.sweeps(settings(one), "refine_") for one in found]
+    columns, prior = {}, ("", ", the paper's prior")
+    names = [style.sweeps(p := settings(one), "refine_") + prior[p["learned_planes"]] for one in found]
     for kind in kinds:
         at, words = {"feature_kind": f"refined, {kind}"}, style.KIND_WORDS[kind]
         columns |= {words: (after.accuracy.sel(at), 1), f"{words}, change": (change.sel(at), 1, "class", "+")}
