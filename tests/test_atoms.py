@@ -31,8 +31,6 @@ def test_sign_scale_shift_and_order_come_back():
 
 
 # ---- sharpness
-
-
 def wave(frequency):
     """A plane wave along the columns under a smooth window, (1, 1, row, col)."""
     window = np.hanning(40)

@@ -56,8 +56,6 @@ def test_components_are_found_on_training_images_alone(images, columns):
 
 
 # ---- missing pixels
-
-
 def gaussian_images(count, seed):
     """Images of 6x6 from a Gaussian of three components and little noise."""
     basis = np.random.default_rng(0).standard_normal((3, 36))

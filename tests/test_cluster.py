@@ -173,8 +173,6 @@ def test_a_chain_that_its_driver_has_left_ends(client, images, tmp_path):
 
 
 # ---- kills
-
-
 class Machines:
     """A scheduler, workers and a driver, each a process started by the commands that the book gives."""
 

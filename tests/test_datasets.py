@@ -102,8 +102,6 @@ def test_balance_with_a_remainder():
 
 
 # ---- folders of pictures
-
-
 def test_a_tree_packed_or_not(tree, monkeypatch):
     images = datasets.load("caltech256", "all", size=(10, 12))
     assert datasets.class_names("caltech256") == ("ak47", "american-flag", "billiards", "clutter")
@@ -148,8 +146,6 @@ def test_damaged_trees_are_named(tree, monkeypatch):
 
 
 # ---- files
-
-
 @pytest.mark.parametrize("name", ["mnist", "caltech101"])
 def test_a_missing_file_says_what_to_do(data, tmp_path, name):
     source = sources.files_of(name)[0]
@@ -159,16 +155,13 @@ def test_a_missing_file_says_what_to_do(data, tmp_path, name):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": "cifar"}, "name: 'cifar' given; one of 'digits', 'mnist'"),
-        ({"n": 10**6}, "n: 1000000 images asked for, axis 'image' has 1297"),
-        ({"size": (28, 10**8)}, "size: an array of"),
-        ({"classes": [11]}, "classes: digits has no class 11; its classes are 0, 1"),
-        ({"per_class": 10}, "per_class: digits has a split of its own"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"name": "cifar"}, "name: 'cifar' given; one of 'digits', 'mnist'"),
+    ({"n": 10**6}, "n: 1000000 images asked for, axis 'image' has 1297"),
+    ({"size": (28, 10**8)}, "size: an array of"),
+    ({"classes": [11]}, "classes: digits has no class 11; its classes are 0, 1"),
+    ({"per_class": 10}, "per_class: digits has a split of its own"),
+])
 def test_bad_arguments(arguments, message):
     with pytest.raises(GddError, match=message):
         datasets.load(**{"name": "digits"} | arguments)
@@ -197,8 +190,6 @@ def test_mnist_may_be_unpacked(tmp_path, monkeypatch, way):
 
 
 # ---- planted images
-
-
 def test_planted_rates():
     made = planted(seed=3)
     np.testing.assert_allclose((made.atoms**2).sum(("plane", "atom_row", "atom_col")), 1)

@@ -360,21 +360,18 @@ def spoiled(images):
     return images
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda a: {"images": spoiled(a["images"])}, "pixel image 1, plane 0, row 2, col 3 is nan"),
-        (lambda a: {"images": a["images"][:, :1]}, "'plane'"),
-        (lambda a: {"images": a["images"][:, :, :3]}, "atoms: size 5 along axis 'row'"),
-        (lambda a: {"atoms": a["atoms"][:1]}, "atoms: 1 along axis 'atom'"),
-        (lambda a: {"atoms": a["atoms"] * np.inf}, "atoms: atom 0, plane 0.* is inf"),
-        (lambda a: {"stride": (2, 0)}, "stride, axis 'col': 0"),
-        (lambda a: {"gamma_e": np.ones(3)}, "gamma_e"),
-        (lambda a: {"gamma_w": -1.0}, "gamma_w: -1.0"),
-        (lambda a: {"chain": InferenceChain(1, 0)}, "collect: 0"),
-        (lambda a: {"start": np.zeros((3, 3, 3, 2))}, "start"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda a: {"images": spoiled(a["images"])}, "pixel image 1, plane 0, row 2, col 3 is nan"),
+    (lambda a: {"images": a["images"][:, :1]}, "'plane'"),
+    (lambda a: {"images": a["images"][:, :, :3]}, "atoms: size 5 along axis 'row'"),
+    (lambda a: {"atoms": a["atoms"][:1]}, "atoms: 1 along axis 'atom'"),
+    (lambda a: {"atoms": a["atoms"] * np.inf}, "atoms: atom 0, plane 0.* is inf"),
+    (lambda a: {"stride": (2, 0)}, "stride, axis 'col': 0"),
+    (lambda a: {"gamma_e": np.ones(3)}, "gamma_e"),
+    (lambda a: {"gamma_w": -1.0}, "gamma_w: -1.0"),
+    (lambda a: {"chain": InferenceChain(1, 0)}, "collect: 0"),
+    (lambda a: {"start": np.zeros((3, 3, 3, 2))}, "start"),
+])
 def test_bad_input_is_named(change, message):
     atoms, images = atoms_and_images((9, 8))
     arguments = {"images": images, "atoms": atoms, "stride": (2, 2), "gamma_e": 1.0, "gamma_w": 1.0}

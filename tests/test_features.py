@@ -108,15 +108,12 @@ def test_hidden_pixels_play_no_part_and_the_formula_is_that_of_what_is_seen():
                     one_step_features(images, atoms, (4, 3), **given), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"gamma_w": 0.0}, "gamma_w: 0.0"),
-        ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
-        ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
-        ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"gamma_w": 0.0}, "gamma_w: 0.0"),
+    ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
+    ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
+    ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
+])
 def test_bad_input_is_named(change, message):
     images, atoms = example()
     arguments = {"images": images, "dictionary": atoms, "pool": (3, 2), "gamma_e": 1.0, "gamma_w": 1.0} | change

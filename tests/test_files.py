@@ -61,8 +61,6 @@ def test_a_symbolic_link_and_permissions_stay(tmp_path):
 
 
 # ---- paths that users give
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A home folder, and another one to work in."""

@@ -7,13 +7,7 @@ from agreement import leftover
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError
-from gdd.inference.fixed_dictionary import (
-    infer_jointly,
-    infer_layers,
-    joint_draws,
-    start_joint,
-    start_layer,
-)
+from gdd.inference.fixed_dictionary import infer_jointly, infer_layers, joint_draws, start_joint, start_layer
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
 from gdd.model.layer import log_likelihood
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec

@@ -55,9 +55,7 @@ def test_geweke():
 
 
 #: which misprints the exact start rejects at this size, and the statistic that does it
-SEEN_BY_EXACT_START = {
-    "P2": "log gamma_e", "P5": "log gamma_d", "P6": "log gamma_e", "P6, rate only": "log gamma_e",
-}
+SEEN_BY_EXACT_START = {"P2": "log gamma_e", "P5": "log gamma_d", "P6": "log gamma_e", "P6, rate only": "log gamma_e"}
 
 
 @pytest.mark.parametrize("name", SEEN_BY_EXACT_START)

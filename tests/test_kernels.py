@@ -144,10 +144,7 @@ def test_caches_inside_a_map_are_current():
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["pooled, ragged", "top, planes", "masked", "top, atoms fill the input"],
-)
+@pytest.mark.parametrize("name", ["pooled, ragged", "top, planes", "masked", "top, atoms fill the input"])
 def test_single_precision_is_close(name):
     """One sweep from the same state. Float32 rounding (6e-8), summed over at most a thousand terms: 1e-4.
 

@@ -91,8 +91,6 @@ def test_a_name_is_one_that_a_file_gives_back_or_refused(tmp_path_factory, name)
 
 
 # ---- names of ours
-
-
 def atoms_of(model):
     """Of layer 1."""
     return model.to_dataset().dictionary_1.values
@@ -129,8 +127,6 @@ def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(n
 
 
 # ---- labels are kept
-
-
 def test_what_has_a_value_an_image_keeps_the_labels_of_new_images(fitted, digits):
     labels = {"label": ("image", [*"abc"] * 10), "day": ("image", np.arange(30).astype("M8[D]"))}
     images = xr.DataArray(digits, labels, ("image", "row", "col"))[3:7]

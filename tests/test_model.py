@@ -6,13 +6,7 @@ from agreement import p_value_of_counts
 from scipy import signal, stats
 from tiny import LAYERS, draw, every_z, layer, with_local, with_shared
 
-from gdd.model.layer import (
-    draw_positions,
-    log_joint,
-    log_positions,
-    log_positions_given,
-    residual,
-)
+from gdd.model.layer import draw_positions, log_joint, log_positions, log_positions_given, residual
 from gdd.model.spec import layer_shape
 from gdd.model.state import EMPTY, maps_of, positions_exist
 from gdd.reference.conditionals import theta_given_z

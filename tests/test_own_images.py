@@ -33,8 +33,6 @@ def test_a_plane_that_no_image_shows_is_named(coloured):
 
 
 # ---- units
-
-
 @pytest.mark.parametrize("change", [lambda x: x[:1] / 255, lambda x: x + 5000.0])
 def test_other_units_are_warned_of(digits, fitted, change):
     for call in (fitted.transform, fitted.score, fitted.deconvolve):
@@ -65,23 +63,18 @@ def test_pixels_need_no_preparation_whatever_their_size(digits, fitted, factor):
 
 
 # ---- axes
-
-
 @pytest.mark.parametrize("shape", [(16, 16, 5), (3, 16, 3)])
 def test_planes_that_may_stand_second_or_last_are_refused(shape):
     with pytest.raises(GddError, match="planes may stand second or last; name the axes, such as xarray.DataArray"):
         DeepDeconvolution(**QUICK).fit(np.random.default_rng(0).random((9, *shape)))
 
 
-@pytest.mark.parametrize(
-    ("shape", "options", "axes"),
-    [
-        ((16, 18, 3), {}, PLANES_LAST), ((3, 16, 18), {}, PLANES_FIRST), ((5, 16, 18), {}, PLANES_FIRST),
-        ((16, 16, 5), {"image_size": (16, 16)}, PLANES_LAST), ((16, 16, 5), {"image_size": (16, 5)}, PLANES_FIRST),
-        ((16, 16, 5), {"model_size": (5, 16, 16)}, PLANES_LAST), ((16, 16, 5), {"labelled": True}, PLANES_FIRST),
-        ((28, 28, 3), {"labelled": True}, PLANES_FIRST),
-    ],
-)
+@pytest.mark.parametrize(("shape", "options", "axes"), [
+    ((16, 18, 3), {}, PLANES_LAST), ((3, 16, 18), {}, PLANES_FIRST), ((5, 16, 18), {}, PLANES_FIRST),
+    ((16, 16, 5), {"image_size": (16, 16)}, PLANES_LAST), ((16, 16, 5), {"image_size": (16, 5)}, PLANES_FIRST),
+    ((16, 16, 5), {"model_size": (5, 16, 16)}, PLANES_LAST), ((16, 16, 5), {"labelled": True}, PLANES_FIRST),
+    ((28, 28, 3), {"labelled": True}, PLANES_FIRST),
+])
 def test_where_the_planes_stand(shape, options, axes):
     assert find_layout(np.ones((2, *shape)), **options).axes == axes
 
@@ -100,8 +93,6 @@ def test_labelled_images_are_read_by_their_names_at_every_call(coloured):
 
 
 # ---- collections, tables, seeds
-
-
 class Collection:
     """As skimage's and others': pictures one by one, and all of them as an array when asked."""
 

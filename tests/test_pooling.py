@@ -39,8 +39,6 @@ def random_blocks(seed, map_size, pool):
 
 
 # ---- the lemmas
-
-
 @given(seeds, map_sizes, pools)
 @relaxed
 def test_lemma_1_unpooling_is_repetition_times_the_one_hot_map(seed, map_size, pool):
@@ -99,8 +97,6 @@ def test_misprint_p9_size_of_spreading(values, pool):
 
 
 # ---- blocks
-
-
 @given(map_sizes, pools)
 @relaxed
 def test_every_place_of_the_map_is_in_one_block(map_size, pool):

@@ -17,8 +17,6 @@ relaxed = settings(max_examples=30, deadline=None)
 
 
 # ---- the vote
-
-
 def vote_problem(seed, map_size=(6, 7), images=3, gamma=1):
     """One layer and the layer above it, all random."""
     rng, pool = np.random.default_rng(seed), (2, 3)
@@ -113,8 +111,6 @@ def test_planted_positions_come_back():
 
 
 # ---- the projection
-
-
 def two_layers(seed, pool):
     """Random dictionaries of two layers, and random votes."""
     rng = np.random.default_rng(seed)
@@ -198,10 +194,7 @@ def test_closed_form_of_the_supplement():
     rng = np.random.default_rng(1)
     d1, d2, d3 = rng.normal(size=(2, 1, 3, 3)), rng.normal(size=(3, 2, 2, 2)), rng.normal(size=(2, 3, 2, 2))
     z1, z2 = rng.integers(0, 6, d2.shape), rng.integers(0, 4, d3.shape)
-    masks = [
-        unpool(z, np.ones(z.shape), tuple(2 * p for p in pool), pool)
-        for z, pool in ((z1, (3, 2)), (z2, (2, 2)))
-    ]
+    masks = [unpool(z, np.ones(z.shape), tuple(2 * p for p in pool), pool) for z, pool in ((z1, (3, 2)), (z2, (2, 2)))]
     hat2 = repeat_blocks(d2, (3, 2)) * masks[0]
     hat3 = spread(repeat_blocks(d3, (2, 2)) * masks[1], (3, 2))
     conv = lambda a, b: synthesise(a[None, None], b[None, None])[0, 0]  # noqa: E731

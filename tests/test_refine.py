@@ -72,15 +72,12 @@ def test_fresh_start_explains_nothing_yet(images, start):
         np.testing.assert_allclose((atoms**2).sum(axis=(1, 2, 3)), 1.0)
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (lambda im: (im[:6], TWO), "axis 'image'"),
-        (lambda im: (im, POOLED_TOP), "top layer has pool"),
-        (lambda im: (np.where(np.arange(8) == 3, np.nan, im), TWO), "images"),
-        (lambda im: (im[::-1], TWO), "start: trained on other images"),
-    ],
-)
+@pytest.mark.parametrize(("change", "match"), [
+    (lambda im: (im[:6], TWO), "axis 'image'"),
+    (lambda im: (im, POOLED_TOP), "top layer has pool"),
+    (lambda im: (np.where(np.arange(8) == 3, np.nan, im), TWO), "images"),
+    (lambda im: (im[::-1], TWO), "start: trained on other images"),
+])
 def test_bad_input_is_named(images, pretrained, change, match):
     given, model = change(images)
     with pytest.raises(GddError, match=match):

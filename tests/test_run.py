@@ -63,14 +63,11 @@ def test_run_writes_a_record_and_prints_where(toy, capsys):
     assert toy == [{"n": 7, "seed": 0, "noise": 0.01, "stop": False, "sizes": (1, 2, 3), "data": "digits"}]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nothing"], "experiment 'nothing' is not known; choose from bench, calibration,"),
-        (["toy", "-p", "m", "1"], "has no parameter m; it has n, seed, noise, stop, sizes, data"),
-        (["toy", "-p", "sizes", "1", "1"], "parameter sizes: (1, 1) given; one or more different values"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["nothing"], "experiment 'nothing' is not known; choose from bench, calibration,"),
+    (["toy", "-p", "m", "1"], "has no parameter m; it has n, seed, noise, stop, sizes, data"),
+    (["toy", "-p", "sizes", "1", "1"], "parameter sizes: (1, 1) given; one or more different values"),
+])
 def test_errors_are_one_line_and_no_work_is_done(toy, capsys, arguments, message):
     assert run.main(["run", *arguments]) == 2
     said = capsys.readouterr().err

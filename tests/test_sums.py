@@ -130,8 +130,6 @@ class Pair(sums.NamedTuple):
 
 
 # ---- whole chains
-
-
 @pytest.fixture(scope="module")
 def images():
     return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 11, 11)).astype(np.float32) / 3

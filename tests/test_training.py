@@ -39,9 +39,7 @@ def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr("gdd.sampler.pretrain.sweep", None)
     monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
     again = training.trained_models(P, run)
-    np.testing.assert_array_equal(
-        again["refined"].state.shared.dictionaries[1], refined.state.shared.dictionaries[1]
-    )
+    np.testing.assert_array_equal(again["refined"].state.shared.dictionaries[1], refined.state.shared.dictionaries[1])
     for one, other in ((again["pretrained"].layers[1], fitted.layers[1]), (again["refined"], refined)):
         assert one.traces.identical(other.traces) and one.traces.attrs["cpu_seconds"] > 0
     with pytest.raises(TypeError):
