@@ -6,16 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gdd.model.convolution import synthesise
-from gdd.model.pooling import (
-    block_grid,
-    cut_into_blocks,
-    map_indices,
-    one_hot,
-    pool_sum,
-    repeat_blocks,
-    spread,
-    unpool,
-)
+from gdd.model.pooling import block_grid, cut_into_blocks, map_indices, one_hot, pool_sum, repeat_blocks, spread, unpool
 
 pools = st.tuples(st.integers(1, 4), st.integers(1, 4))
 map_sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
