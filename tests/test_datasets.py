@@ -5,6 +5,7 @@ import hashlib
 import re
 import shutil
 import tarfile
+from unittest.mock import Mock
 
 import numpy as np
 import pooch
@@ -42,11 +43,7 @@ def data(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("GDD_DATA", str(folder))
     monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path / "cache")
-
-    def no_network(*_, **__):
-        raise ConnectionError("no network in tests")
-
-    monkeypatch.setattr(pooch, "retrieve", no_network)
+    monkeypatch.setattr(pooch, "retrieve", Mock(side_effect=ConnectionError("no network in tests")))
     return folder
 
 
@@ -204,19 +201,14 @@ def test_planted_rates():
 
 def direct(image, window, sigma):
     """The two sums as they are defined, one pixel at a time: (plane, row, col)."""
-    planes, rows, cols = image.shape
-    half = window // 2
+    half, (_, rows, cols) = window // 2, image.shape
 
     def mean(values):
         out = np.empty((rows, cols))
         for i, j in np.ndindex(rows, cols):
-            total = weight = 0.0
-            for a in range(max(0, i - half), min(rows, i + half + 1)):
-                for b in range(max(0, j - half), min(cols, j + half + 1)):
-                    w = np.exp(-((a - i) ** 2 + (b - j) ** 2) / (2 * sigma**2))
-                    total += w * values[:, a, b].sum()
-                    weight += w * planes
-            out[i, j] = total / weight
+            a, b = np.mgrid[max(0, i - half) : min(rows, i + half + 1), max(0, j - half) : min(cols, j + half + 1)]
+            weight = np.exp(-((a - i) ** 2 + (b - j) ** 2) / (2 * sigma**2))
+            out[i, j] = np.average(values[:, a, b].mean(axis=0), weights=weight)
         return out
 
     centred = image - mean(image)
