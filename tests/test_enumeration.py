@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from agreement import p_value_of_counts
+from agreement import FAILS, PASSES, p_value_of_counts
 from scipy import stats
 from tiny import draw_from, layer
 
@@ -13,7 +13,6 @@ from gdd.reference.layer_sweep import draw_map
 from gdd.reference.random import PRETRAIN, Stream
 from gdd_book.checks import enumeration, printed
 
-PASSES, FAILS = 1e-3, 1e-6
 HELD = {f"gamma_{part}": Precision(fixed=value) for part, value in (("e", 4.0), ("d", 1.0), ("w", 1.0))}
 #: each sampler of the page on errata, and the control of gdd_book.checks.printed that it must be
 MISPRINTS = {
