@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -51,11 +52,7 @@ def test_damage_anywhere_is_refused_and_left(tmp_path):
 def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypatch, call):
     path = tmp_path / "layer1.joblib"
     write(path, OWNER, chain_state(1), DATA)
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, call, full)
+    monkeypatch.setattr(os, call, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(GddError, match="cannot write.*No space left on device.*kept.*free space"):
         write(path, OWNER, chain_state(2), DATA)
     assert [*tmp_path.iterdir()] == [path]

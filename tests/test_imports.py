@@ -20,7 +20,6 @@ FLOORS = [
     *("gdd_book.pages", "gdd_book.run", "gdd_book"),
 ]
 
-
 #: every module of both packages, by its dotted name
 MODULES = {
     ".".join([package, *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__"): path

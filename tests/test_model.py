@@ -19,7 +19,6 @@ ENUMERABLE = {
     "top": (layer(2, (2, 2), None), (3, 3)),
 }
 
-
 #: without empty blocks, as in the joint model: pooled layers only
 OUTCOMES = [(name, True) for name in ENUMERABLE] + [(name, False) for name in ENUMERABLE if name != "top"]
 
@@ -84,11 +83,8 @@ def test_joint_equals_a_dense_computation(name):
         for c in range(shape.planes):
             gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k, c]
             total += stats.norm.logpdf(atoms[k, c], 0, gamma_d**-0.5).sum()
-    for prior, value in zip(
-        (spec.gamma_e, spec.gamma_d, spec.gamma_w),
-        (state.local.gamma_e, state.shared.gamma_d, state.shared.gamma_w),
-        strict=True,
-    ):
+    gammas = state.local.gamma_e, state.shared.gamma_d, state.shared.gamma_w
+    for prior, value in zip((spec.gamma_e, spec.gamma_d, spec.gamma_w), gammas, strict=True):
         if prior.fixed is None:
             total += stats.gamma.logpdf(value, prior.shape, scale=1 / prior.rate).sum()
     assert log_joint(state, data, spec, shape) == pytest.approx(total, rel=1e-10)

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections import UserList
 
 import numpy as np
 import pandas as pd
@@ -93,24 +94,12 @@ def test_labelled_images_are_read_by_their_names_at_every_call(coloured):
 
 
 # ---- collections, tables, seeds
-class Collection:
-    """As skimage's and others': pictures one by one, and all of them as an array when asked."""
-
-    def __init__(self, pictures):
-        self.pictures = pictures
-
-    def __len__(self):
-        return len(self.pictures)
-
-    def __getitem__(self, number):
-        return self.pictures[number]
-
-
 def test_collections_of_pictures_are_images(digits, fitted):
-    for collection in (Collection(digits), [*digits]):
+    """Those that are no list as well: pictures one by one, as skimage's and others'; a column of a table."""
+    for collection in (UserList(digits), [*digits], pd.Series([*digits])):
         np.testing.assert_array_equal(fitted.transform(collection), fitted.transform(digits))
     with pytest.raises(GddError, match="images: not an array"):
-        fitted.transform(Collection([digits[0], digits[1][:, :20]]))
+        fitted.transform(UserList([digits[0], digits[1][:, :20]]))
     with pytest.raises(GddError, match="values of type object given"):
         fitted.transform(iter(digits))
 
@@ -128,10 +117,6 @@ def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, cap
     exec(source.replace("OneStepFeatures()", "OneStepFeatures(6, sizes=((8, 8),), sweeps=(2, 1), verbose=False)"), {})
     model, pixels = map(float, re.findall(r": ([\d.]+)", capsys.readouterr().out))
     assert model > 70 and pixels > 70
-
-
-def test_a_column_of_pictures_is_images(digits, fitted):
-    np.testing.assert_array_equal(fitted.transform(pd.Series(list(digits))), fitted.transform(digits))
 
 
 @pytest.mark.parametrize("name", ["whitening", "rescale"])

@@ -143,7 +143,6 @@ def test_older_files_have_one_checksum_of_all(tmp_path):
 
 
 # ---- threads, full disks
-
 THREADS = """
 import sys, numpy as np, joblib, gdd
 model = gdd.load(sys.argv[1] + "/m.nc")
@@ -167,8 +166,7 @@ def test_what_is_read_where_it_is_used_waits_for_the_same_lock(tmp_path):
     for number, place in enumerate(places):
         files.write(whole.isel(image=slice(3 * number, 3 * number + 3)), place)
     lazy = files.open_several([str(place) for place in places], "image")
-    sent = pickle.loads(pickle.dumps(lazy))  # as to a worker
-    for one in (lazy, sent):
+    for one in (lazy, pickle.loads(pickle.dumps(lazy))):  # as sent to a worker
         with ThreadPoolExecutor(1) as pool:
             with files._LOCK:
                 reading = pool.submit(one.load)

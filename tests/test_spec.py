@@ -98,8 +98,9 @@ def test_proposed_sizes(size, atoms, sizes):
     assert (model.image_size, model.planes) == (size, 3) and model.layers[0].gamma_e.fixed == 100.0
 
 
-def usable_proposal(rows, cols, layers):
-    """Propose a model, or one with as many layers as fit; its atoms project into the image, at every place of a map."""
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 4))
+def test_a_proposal_fits_or_the_error_says_what_does(rows, cols, layers):
+    """Its atoms project into the image, at every place of a map."""
     try:
         model = ModelSpec.for_images((rows, cols), 1, tuple(range(4, 4 + layers)))
     except GddError as error:
@@ -109,12 +110,5 @@ def usable_proposal(rows, cols, layers):
     check_projection(model)
     *_, top = model.shapes()
     assert placement_grid(model.image_size, model.projected_size, model.stride) == top.map_size
-    for places, stride, reach, pixels in zip(
-        top.map_size, model.stride, model.projected_size, model.image_size, strict=True
-    ):
-        assert (places - 1) * stride + reach >= pixels
-
-
-@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 4))
-def test_a_proposal_fits_or_the_error_says_what_does(rows, cols, layers):
-    usable_proposal(rows, cols, layers)
+    sizes = zip(top.map_size, model.stride, model.projected_size, model.image_size, strict=True)
+    assert all((places - 1) * stride + reach >= pixels for places, stride, reach, pixels in sizes)
