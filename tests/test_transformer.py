@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ import gdd
 from gdd import DeepDeconvolution, GddError, OneStepFeatures, OneStepSettings
 from gdd.base.compiling import on_threads
 
+INTERRUPTED = Mock(side_effect=KeyboardInterrupt)
 MODELS = {"deconvolution": DeepDeconvolution(**QUICK), "one step": OneStepFeatures(**ONE_STEP)}
-WHITENED = one_step(whitening=True, pool=(5, 5))
 
 
 @parametrize_with_checks([DeepDeconvolution(**QUICK | {"atoms": (4,)}), OneStepFeatures(**ONE_STEP)])
@@ -113,7 +114,7 @@ def test_a_fit_begun_before_is_found_again_and_leaves_nothing_once_it_ends(digit
     """Whatever else is fitted with the same folder: other images, other parameters, the folds of a search."""
     model = clone(fitted).set_params(checkpoint=tmp_path)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("gdd.transformer.shutil.rmtree", interrupted)  # the last of all
+        patched.setattr("gdd.transformer.shutil.rmtree", INTERRUPTED)  # the last of all
         clone(model).fit(digits)
     chains = {path: path.read_bytes() for path in tmp_path.rglob("*.joblib")}
     grid = {f"pipeline__{'pretrain' if 'pretrain' in model.get_params() else 'sweeps'}": [(2, 1), (1, 1)]}
@@ -149,13 +150,9 @@ def test_every_feature_has_a_name_of_its_own_in_a_table(digits, fitted):
 
 
 # ---- a fit that fails
-def interrupted(*_, **__):
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(("model", "places"), [
     (MODELS["deconvolution"], ("gdd.estimator.pretrain_layers", "gdd.estimator.project")),
-    (WHITENED, ("gdd.one_step.learn_atoms", "gdd.one_step.learn_whitening")),
+    (one_step(whitening=True, pool=(5, 5)), ("gdd.one_step.learn_atoms", "gdd.one_step.learn_whitening")),
 ], ids=["deconvolution", "one step, whitened"])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, monkeypatch, tmp_path):
     model = clone(model).set_params(image_size=(28, 28)).fit(table)
@@ -164,7 +161,7 @@ def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, mon
         model.fit(np.zeros((20, 128)))
     for place in places:
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(place, interrupted)
+            patched.setattr(place, INTERRUPTED)
             model.fit(table)
     assert vars(model).keys() == vars(pickle.loads(before)).keys()
     np.testing.assert_array_equal(model.transform(table), features)
