@@ -63,11 +63,9 @@ def test_one_step_is_the_posterior_by_integration():
     assert_allclose(ours.item(), wanted, rtol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "pool", "margin"),
-    [((40, 1, 28, 28, 7, 8, 8), (3, 3), 1), ((9, 1, 1, 60, 4, 1, 9), (1, 5), 1),
-     ((9, 4, 20, 19, 3, 13, 11), (2, 3), 0)],
-)
+@pytest.mark.parametrize(("sizes", "pool", "margin"), [
+    ((40, 1, 28, 28, 7, 8, 8), (3, 3), 1), ((9, 1, 1, 60, 4, 1, 9), (1, 5), 1), ((9, 4, 20, 19, 3, 13, 11), (2, 3), 0),
+])
 def test_single_precision_is_the_formula_within_rounding(sizes, pool, margin):
     """The gain, half an answer's square, is exponentiated: its rounding is relative to its size, here up to 300."""
     n, planes, rows, cols, count, *size = sizes

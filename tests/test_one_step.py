@@ -136,7 +136,6 @@ def test_what_a_missing_pixel_hides_plays_no_part(digits, fitted):
     assert ((found - near) ** 2).sum() < ((found - far) ** 2).sum()
 
 
-# ---- what it is for
 def test_what_a_fit_was_made_with_stays_until_the_next(digits, tmp_path):
     """Whatever ``set_params`` asks for; the file has it, and so has the copy for another size."""
     model = one_step(**KINDS["two layers"]).fit(digits)
@@ -169,7 +168,6 @@ def test_a_whitening_of_images_that_do_not_differ_is_refused_before_any_work(ima
         one_step(whitening=True).fit(given)
 
 
-# ---- files
 def test_a_file_holds_everything(digits, fitted, tmp_path):
     fitted.save(tmp_path / "m.nc")
     loaded = gdd.load(tmp_path / "m.nc")
@@ -178,7 +176,6 @@ def test_a_file_holds_everything(digits, fitted, tmp_path):
     assert_array_equal(clone(loaded).fit(digits).transform(digits), fitted.transform(digits))
 
 
-# ---- pictures
 def test_plots_draw_on_the_axes_given(digits, coloured, plain):
     figure, axes = plt.subplots(1, 3)
     colour = one_step(sizes=((5, 1),)).fit(coloured)
