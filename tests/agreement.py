@@ -4,6 +4,7 @@ import inspect
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from types import ModuleType
 
 import numpy as np
@@ -12,6 +13,9 @@ from scipy import stats
 
 from gdd.base.compiling import MOST_THREADS, on_threads
 from gdd.model import distributions
+
+#: p-values: right samplers pass above one, wrong ones must come out below the other
+PASSES, FAILS = 1e-3, 1e-6
 
 two_cores = pytest.mark.skipif(MOST_THREADS < 2, reason="one core only")
 
@@ -69,6 +73,12 @@ def arrays_of(state: tuple) -> dict[str, np.ndarray]:
     return out
 
 
+def digest_of(*parts) -> str:
+    """Of every array of states, or of these arrays."""
+    arrays = (array for part in parts for array in (arrays_of(part).values() if hasattr(part, "local") else part))
+    return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
 def assert_same_chain(one: tuple, other: tuple, tolerance: float) -> None:
     """Positions exactly; numbers up to rounding, which a chain of a few sweeps magnifies less than a thousandfold."""
     for name, array in arrays_of(one).items():
@@ -76,6 +86,21 @@ def assert_same_chain(one: tuple, other: tuple, tolerance: float) -> None:
             np.testing.assert_array_equal(array, arrays_of(other)[name], err_msg=name)
         else:
             np.testing.assert_allclose(array, arrays_of(other)[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+class StopAt:
+    """Progress that presses Ctrl-C after some sweeps."""
+
+    def __init__(self, last: int) -> None:
+        self.left = last
+
+    def begin(self, *_) -> None:
+        pass
+
+    def step(self, **_) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
 
 
 def assert_threads_change_no_bit(run: Callable[[], tuple]) -> tuple:

@@ -1,12 +1,13 @@
 """What the processes of test_killed.py do: pretrain and refine a small model, and maybe end themselves."""
 
-import hashlib
 import io
 import os
 import signal
+from itertools import count
 
 import joblib
 import numpy as np
+from agreement import digest_of
 from tiny_joint import TWO, draw_joint
 
 from gdd.model.spec import ChainSpec, Precision, Pruning, RefinementSpec
@@ -15,46 +16,41 @@ from gdd.sampler import checkpoint
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import refine
 
-PLACES = ("half the data", "before the sync", "before the rename", "after the rename")
+DUMP, REPLACE = joblib.dump, os.replace
 
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(place):
-    """Let the next write end at this place."""
-    dump, replace = joblib.dump, os.replace
+def half(content, file):
+    DUMP(content, whole := io.BytesIO())
+    file.write(whole.getvalue()[: whole.tell() // 2])
+    file.flush()
+    die()
 
-    def half(content, file):
-        whole = io.BytesIO()
-        dump(content, whole)
-        file.write(whole.getvalue()[: whole.tell() // 2])
-        file.flush()
-        die()
 
-    def renamed(source, target):
-        if place == PLACES[3]:
-            replace(source, target)
-        die()
+def renamed(source, target):
+    REPLACE(source, target)
+    die()
 
-    if place == PLACES[0]:
-        joblib.dump = half
-    elif place == PLACES[1]:
-        os.fsync = die
-    else:
-        os.replace = renamed
+
+#: where a write ends, and what ends it there in place of what
+PLACES = {
+    "half the data": (joblib, "dump", half), "before the sync": (os, "fsync", die),
+    "before the rename": (os, "replace", die), "after the rename": (os, "replace", renamed),
+}
 
 
 def count_writes(place, which):
-    write, count, unarmed = checkpoint.write, [0], (joblib.dump, os.fsync, os.replace)
+    write, numbers, (module, name, end) = checkpoint.write, count(1), PLACES[place]
+    unarmed = getattr(module, name)
 
     def counted(*arguments):
-        count[0] += 1
-        if count[0] == which:
-            arm(place)
+        if next(numbers) == which:
+            setattr(module, name, end)
         write(*arguments)
-        joblib.dump, os.fsync, os.replace = unarmed  # a write that does not come to the place goes on
+        setattr(module, name, unarmed)  # a write that does not come to the place goes on
 
     checkpoint.write = counted
 
@@ -67,17 +63,9 @@ def run(folder, length):
     refinement = RefinementSpec(Precision(fixed=4.0))
     fitted = pretrain(images, TWO, chain, folder=folder)
     refined = refine(images, fitted.model, chain, refinement, start=fitted, folder=folder)
-    digest = hashlib.sha256()
-    for part in (*fitted.layers, refined):
-        for leaf in leaves((part.state, part.traces, getattr(part, "last", ()))):
-            digest.update(np.ascontiguousarray(leaf).tobytes())
-    return digest.hexdigest()
-
-
-def leaves(part):
-    if hasattr(part, "data_vars"):
-        return [part[name].values for name in part.data_vars]
-    return [leaf for item in part for leaf in leaves(item)] if isinstance(part, tuple) else [part]
+    parts = (*fitted.layers, refined)
+    traces = (trace.values for part in parts for trace in part.traces.values())
+    return digest_of(*(part.state for part in parts), refined.last, traces)
 
 
 def child(pipe, folder, length, place="", write=0):

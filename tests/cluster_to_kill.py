@@ -1,11 +1,11 @@
 """The driver of test_cluster.py's kills: ``python cluster_to_kill.py SCHEDULER_FILE FOLDER``."""
 
-import hashlib
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from agreement import digest_of
 
 import gdd
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
@@ -22,12 +22,6 @@ def images() -> np.ndarray:
 def alone() -> gdd.Refined:
     fitted = gdd.pretrain(images(), MODEL, CHAIN)
     return gdd.refine(images(), fitted.model, REFINE, REFINEMENT, fitted)
-
-
-def digest_of(refined: gdd.Refined) -> str:
-    local, shared = refined.last
-    arrays = [*local.positions, local.z, local.w, local.gamma_e, *shared.dictionaries, *shared.gamma_d, shared.gamma_w]
-    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
 def often() -> None:
@@ -49,5 +43,5 @@ if __name__ == "__main__":
             images(), MODEL, CHAIN, refine=REFINE, refinement=REFINEMENT, folder=Path(sys.argv[2]) / "chain",
             progress=lambda *said: print(f"{time.monotonic() - begun:.1f}", *said, flush=True),
         )
-        (Path(sys.argv[2]) / "digest.txt").write_text(digest_of(found))
+        (Path(sys.argv[2]) / "digest.txt").write_text(digest_of(found.last))
         print("end", flush=True)

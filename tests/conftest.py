@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tiny import QUICK
+from tiny import CHEAP, QUICK
 from xdist.scheduler import LoadFileScheduling
 
 from gdd import DeepDeconvolution
+from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 
@@ -62,7 +63,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def pictures(tmp_path, monkeypatch):
-    """A small tree of Caltech 256's form: a bright bar that stands, lies or slants, in noise; and clutter."""
+    """A small tree of Caltech 256's form: bars that stand, lie or slant, and clutter. Model "two layers" is `CHEAP`."""
     random = generator(0)
     rows, cols = np.mgrid[:28, :28] - 13.5
     lines = {"001.stands": cols, "002.lies": rows, "003.slants": (rows - cols) / 1.4, "004.clutter": cols + 40}
@@ -74,6 +75,7 @@ def pictures(tmp_path, monkeypatch):
             pixels = (bar + random.integers(0, 100, bar.shape)).astype(np.uint8)
             Image.fromarray(pixels).save(path / f"{folder[:3]}_{number:04d}.jpg", quality=95)
     monkeypatch.setenv("GDD_DATA", str(tmp_path))
+    monkeypatch.setitem(training.MODELS, "two layers", CHEAP)
     return tmp_path
 
 

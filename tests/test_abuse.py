@@ -33,12 +33,9 @@ numbers = st.one_of(
 counts = st.one_of(st.integers(-1, 4), numbers)
 reals = st.one_of(st.floats(1e-12, 1e12), st.floats(0.1, 10), numbers)
 sizes = st.one_of(
-    st.tuples(st.integers(0, 4), st.integers(0, 4)),
-    st.tuples(st.sampled_from(HUGE), st.sampled_from((1, 2, *HUGE))),
-    st.tuples(numbers, numbers),
+    st.tuples(st.integers(0, 4), st.integers(0, 4)), st.tuples(numbers, numbers), numbers,
+    st.tuples(st.sampled_from(HUGE), st.sampled_from((1, 2, *HUGE))), st.builds(lambda: np.array([2, 2])),
     st.sampled_from([(3,), (2, 2, 2), [2, 2], "22", (200, 200), (1, 40000)]),
-    st.builds(lambda: np.array([2, 2])),
-    numbers,
 )
 words = st.one_of(st.text(max_size=8), st.sampled_from(("image", "plane", "atom", "mean", "train")), numbers)
 seeds = st.one_of(st.integers(0, 5), st.integers(-(2**70), 2**70), numbers)

@@ -18,27 +18,16 @@ from gdd.inference.block_magnitudes import one_step_features
 
 CHAIN, READ = gdd.ChainSpec(1, 1), {"burn_in": 1, "collect": 1}
 
-
-def unaligned(array):
-    raw = np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
-    raw[...] = array
-    return raw
-
-
-def read_only(array):
-    array = array.copy()
-    array.flags.writeable = False
-    return array
-
-
 #: ways to hold the same values
 FORMS = {
     "Fortran": np.asfortranarray, "transposed": lambda x: x.T.copy().T,
     "steps": lambda x: np.repeat(np.repeat(x, 2, -1), 3, 0)[::3, ..., ::2],
     "backwards": lambda x: x[::-1, ..., ::-1].copy()[::-1, ..., ::-1],
     "axis moved": lambda x: np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1),
-    "window": lambda x: np.pad(x, 1)[1:-1, 1:-1, 1:-1, 1:-1], "read-only": read_only, "unaligned": unaligned,
+    "window": lambda x: np.pad(x, 1)[1:-1, 1:-1, 1:-1, 1:-1],
     "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+    "read-only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
+    "unaligned": lambda x: np.frombuffer(bytearray(1) + x.tobytes(), x.dtype, offset=1).reshape(x.shape),
     "half": lambda x: x.astype(np.float16) if x.dtype.kind == "f" else x,
 }
 

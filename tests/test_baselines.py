@@ -6,15 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
 from gdd.base.checks import GddError
-from gdd_book.evaluate.baselines import (
-    LEAST_VARIANCE,
-    fill_by_neighbour,
-    fill_by_pca,
-    learn_patch_atoms,
-    learn_patches,
-    patch_features,
-    principal_components,
-)
+from gdd_book.evaluate import baselines
 from gdd_book.experiments.images import hide_at_random, hide_halves
 
 
@@ -23,16 +15,16 @@ def images():
     return np.random.default_rng(0).random((60, 1, 9, 10))
 
 
-@pytest.mark.parametrize("learn", [learn_patches, learn_patch_atoms])
+@pytest.mark.parametrize("learn", [baselines.learn_patches, baselines.learn_patch_atoms])
 def test_patches_are_triangles_or_soft_thresholds_written_out(images, learn):
     learned = learn(images, 7, size=4)
-    ours = patch_features(images, learned, regions=2).values[5]
+    ours = baselines.patch_features(images, learned, regions=2).values[5]
     wanted = np.zeros((2, 2, ours.size // 4))  # 6 x 7 places: rows split 3 + 3, columns 4 + 3
     for row, col in np.ndindex(6, 7):
         patch = images[5, 0, row : row + 4, col : col + 4].ravel()
-        patch = (patch - patch.mean()) / np.sqrt(patch.var() + LEAST_VARIANCE)
+        patch = (patch - patch.mean()) / np.sqrt(patch.var() + baselines.LEAST_VARIANCE)
         white = learned.whitening.T @ (patch - learned.mean)
-        if learn is learn_patches:
+        if learn is baselines.learn_patches:
             distance = np.linalg.norm(white - learned.centroids, axis=1)
             found = distance.mean() - distance
         else:
@@ -45,19 +37,17 @@ def test_patches_are_triangles_or_soft_thresholds_written_out(images, learn):
 @pytest.mark.parametrize("columns", [20, 90])
 def test_components_are_found_on_training_images_alone(images, columns):
     flat = images.reshape(60, -1)[:, :columns]
-    reduce = principal_components(flat[:40], 5)
+    reduce = baselines.principal_components(flat[:40], 5)
     train, test = reduce(flat[:40]), reduce(flat[40:])
     known = PCA(5, svd_solver="full").fit(flat[:40])
     signs = np.sign((train * known.transform(flat[:40])).sum(0))  # a component may point either way
     assert_allclose(train, signs * known.transform(flat[:40]), atol=1e-9)
     assert_allclose(test, signs * known.transform(flat[40:]), atol=1e-9)
     with pytest.raises(GddError, match="count"):
-        principal_components(images[:4], 5)
+        baselines.principal_components(images[:4], 5)
 
 
 # ---- missing pixels
-
-
 def gaussian_images(count, seed):
     """Images of 6x6 from a Gaussian of three components and little noise."""
     basis = np.random.default_rng(0).standard_normal((3, 36))
@@ -70,11 +60,11 @@ def test_neighbour_is_the_nearest_in_observed_pixels():
     train, _ = gaussian_images(30, 1)
     images, _ = gaussian_images(4, 2)
     mask = hide_at_random(images.shape, 0)
-    filled = fill_by_neighbour(np.where(mask, images, np.nan), mask, train)
+    filled = baselines.fill_by_neighbour(np.where(mask, images, np.nan), mask, train)
     for image, seen, found in zip(images, mask, filled, strict=True):
         nearest = min(train, key=lambda t, image=image, seen=seen: ((t - image)[seen] ** 2).sum())
         np.testing.assert_allclose(found, np.where(seen, image, nearest))
-    three = fill_by_neighbour(images, mask, train, 3)
+    three = baselines.fill_by_neighbour(images, mask, train, 3)
     pairs = zip(images, mask, strict=True)
     order = [((train - image) ** 2 * seen).sum(axis=(1, 2, 3)).argsort()[:3] for image, seen in pairs]
     np.testing.assert_allclose(three, np.where(mask, images, [train[i].mean(axis=0) for i in order]))
@@ -85,7 +75,7 @@ def test_gaussian_fills_in_the_conditional_mean():
     train, basis = gaussian_images(40000, 1)
     images, _ = gaussian_images(5, 2)
     mask = hide_halves(images.shape)
-    filled = fill_by_pca(np.where(mask, images, np.nan), mask, train, 3)
+    filled = baselines.fill_by_pca(np.where(mask, images, np.nan), mask, train, 3)
     covariance = basis.T @ basis + 0.01 * np.eye(36)
     for image, seen, found in zip(images, mask, filled, strict=True):
         o = seen.ravel()

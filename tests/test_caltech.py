@@ -15,17 +15,12 @@ from gdd_book.experiments.studies import caltech_features as ours
 from gdd_book.progress import Run
 
 P = {
-    "data": "caltech256", "classes": ("stands",), "per_class": 4, "seed": 0, "model": "tiny", "burn_in": 1,
+    "data": "caltech256", "classes": ("stands",), "per_class": 4, "seed": 0, "model": "two layers", "burn_in": 1,
     "collect": 1, "refine_burn_in": 1, "refine_collect": 1, **training.HEALTHY_CALTECH,
 }
 
 
-@pytest.fixture
-def tiny_model(pictures, monkeypatch):
-    monkeypatch.setitem(training.MODELS, "tiny", CHEAP)
-
-
-@pytest.mark.usefixtures("tiny_model")
+@pytest.mark.usefixtures("pictures")
 def test_images_are_normalised_and_of_the_class():
     train, test = training.setup_of(P).images, training.caltech_images(P, "test")
     assert (train.shape, test.shape) == ((4, 1, 28, 28), (6, 1, 28, 28))
@@ -37,13 +32,11 @@ def test_images_are_normalised_and_of_the_class():
     np.testing.assert_array_equal(both[both.label == 0], train)  # a class's images do not depend on the others
 
 
-@pytest.mark.usefixtures("tiny_model")
-def test_class_experiment_adds_up_its_parts(tmp_path):
-    run = Run(tmp_path / "cache")
+def test_class_experiment_adds_up_its_parts(pictures):
+    run = Run(pictures / "cache")
     found = atoms.caltech_class(P | {"collect": 2, "voters": 2}, run).dataset
-    assert found.part.values.tolist() == [
-        "layer 1", "layer 2", "refinement", "projection, pretrained", "projection, refined"
-    ]
+    parts = ["layer 1", "layer 2", "refinement", "projection, pretrained", "projection, refined"]
+    assert found.part.values.tolist() == parts
     assert found.sweeps.values.tolist() == [3, 3, 2, 0, 0]
     assert (found.cpu_seconds > 0).all()
     fitted, refined = training.trained_models(P | {"collect": 2}, run).values()  # found finished
@@ -54,60 +47,39 @@ def test_class_experiment_adds_up_its_parts(tmp_path):
     assert (np.abs(found.atoms_2).max(("row_2", "col_2")) == 100).all()
 
 
-LENGTHS = {"burn_in": 4, "collect": 2, "test_burn_in": 3, "test_collect": 2, "layer_burn_in": 2, "layer_collect": 2}
-LAYERED = LENGTHS | {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3}
-LAYERED |= {"model": "two layers"}
-
-
-@pytest.fixture
-def layered(pictures, monkeypatch):
-    """Run the experiment on three kinds of bars, its checkpoints beside them."""
-    monkeypatch.setitem(training.MODELS, "two layers", CHEAP)
-    return lambda: experiments.run("caltech-layerwise", LAYERED, within=Run(pictures / "cache")).dataset
-
-
-def test_every_way_is_classified_and_a_second_run_reads_what_is_there(layered, monkeypatch):
-    found = layered()
-    assert found.way.values.tolist() == [
-        caltech.ONE_DECONVOLUTION, caltech.ALL_LAYERS, "layer by layer, layer 1",
-        "layer by layer, layer 2",
-    ]
+def test_every_way_is_classified_and_a_second_run_reads_what_is_there(pictures, monkeypatch):
+    asked = {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3, "model": "two layers", "burn_in": 4}
+    asked |= {"collect": 2, "test_burn_in": 3, "test_collect": 2, "layer_burn_in": 2, "layer_collect": 2}
+    once = lambda: experiments.run("caltech-layerwise", asked, within=Run(pictures / "cache")).dataset  # noqa: E731
+    found = once()
+    layers = [f"layer by layer, layer {n}" for n in (1, 2)]
+    assert found.way.values.tolist() == [caltech.ONE_DECONVOLUTION, caltech.ALL_LAYERS, *layers]
     below, above = 3 * 7 * 7, 4 * 2 * 2
     assert found.n_features.values.tolist() == [2 * 4 * 2 * 2, 2 * (below + above), 2 * below, 2 * above]
     assert dict(found.right.sizes) == {"way": 4, "feature_kind": 2, "image": 6} and found["class"].size == 2
     assert found.right.dtype == bool and (found.baseline_accuracy > 50).all()
-
     monkeypatch.setattr(caltech, "infer_layers", None)  # no codes are made again
-    xr.testing.assert_identical(layered(), found)
+    xr.testing.assert_identical(once(), found)
 
 
-SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "counts": (3, 6), "n_test": 4, "n_learn": 9}
-SETTINGS |= {"burn_in": 3, "collect": 1, "seeds": (0, 1)}
-
-
-@pytest.fixture
-def once(pictures, monkeypatch):
-    """Run the experiment on small pictures, a few atoms of MNIST's size; training and test images can be changed."""
-    load = ours.train_and_test
+@pytest.mark.usefixtures("pictures")
+def test_every_feature_is_judged_and_test_images_change_only_the_judgement(monkeypatch):
+    """On small pictures, with a few atoms of MNIST's size."""
+    asked = {"data": "caltech256", "n_classes": 3, "per_class": 6, "counts": (3, 6), "n_test": 4, "n_learn": 9}
+    asked |= {"burn_in": 3, "collect": 1, "seeds": (0, 1), "model": "two layers"}
+    learned, real, load = [], ours._learn, ours.train_and_test
     changes = {"atoms": 5, "sizes": ((8, 8),), "pool": (3, 3), "weight_precision": 0.1, "verbose": False}
     monkeypatch.setattr(ours, "CHANGES", changes | {"second": SecondLayer(10, (2, 1), (1, 1))})
     scales = ours.Scale((28, 28), (1, 2, 3), 0.7), ours.Scale((20, 20), (1, 2), 0.3)
     monkeypatch.setattr(ours, "SCALES", scales)
-    monkeypatch.setitem(training.MODELS, "two layers", CHEAP)
-
-    def run(change=lambda train, test: (train, test)):
-        monkeypatch.setattr(ours, "train_and_test", lambda p, size=None: change(*load(p, size)))
-        return experiments.run("caltech-best", SETTINGS).dataset
-
-    return run
-
-
-def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once, monkeypatch):
-    learned, real = [], ours._learn
 
     def noted(*given):
         learned.append(real(*given))
         return learned[-1]
+
+    def once(change=lambda train, test: (train, test)):
+        monkeypatch.setattr(ours, "train_and_test", lambda p, size=None: change(*load(p, size)))
+        return experiments.run("caltech-best", asked).dataset
 
     monkeypatch.setattr(ours, "_learn", noted)
     found = once()

@@ -19,25 +19,22 @@ def test_what_is_right_comes_back_plain():
     assert type(checks.check_precision("gamma", np.float32(0.5))) is float
 
 
-@pytest.mark.parametrize(
-    ("check", "message"),
-    [
-        (lambda: checks.check_whole("n", True, 0), "n: True given; a whole number of at least 0"),
-        (lambda: checks.check_whole("n", 10**5000, 0), "n: a whole number of about 5000 digits given"),
-        (lambda: checks.check_seed(2**63), "seed: 9223372036854775808 given; a whole number from 0"),
-        (lambda: checks.check_pair("size", (1, 0)), "size, axis 'col': 0 given"),
-        (lambda: checks.check_block("pool", (200, 200)), "pool: (200, 200) given; a block has at most 32767 places"),
-        (lambda: checks.check_precision("gamma_w", float("nan")), "gamma_w: nan given; a positive finite number"),
-        (lambda: checks.check_choice("start", ["a"], ("a", "b")), "start: ['a'] given; one of 'a', 'b' is needed"),
-        (lambda: checks.check_kind("model", 3, (str, type(None))), "model: int given; str or NoneType is needed"),
-        (lambda: as_plain([[1.0], [1.0, 2.0]], ("row", "col"), "maps"), "maps: not an array"),
-        (lambda: as_plain(np.ones((2, 0)), ("row", "col"), "maps"), "maps: axis 'col' has size 0"),
-        (lambda: as_plain(np.ones(2, complex), ("row",), "maps"), "maps: values of type complex128 given"),
-        (lambda: as_finite([[0.0, np.inf]], ("row", "col"), "maps"), "maps: row 0, col 1 is inf; finite numbers"),
-        (lambda: as_pixels(np.full((1, 1, 2, 2), 1e300) * [1, 2]), "image 0 has a pixel of magnitude 2e+300; at most"),
-        (lambda: as_pixels(1e5 + np.arange(4.0).reshape(1, 1, 2, 2) * 1e-3), "image 0 is constant to within 0.003"),
-    ],
-)
+@pytest.mark.parametrize(("check", "message"), [
+    (lambda: checks.check_whole("n", True, 0), "n: True given; a whole number of at least 0"),
+    (lambda: checks.check_whole("n", 10**5000, 0), "n: a whole number of about 5000 digits given"),
+    (lambda: checks.check_seed(2**63), "seed: 9223372036854775808 given; a whole number from 0"),
+    (lambda: checks.check_pair("size", (1, 0)), "size, axis 'col': 0 given"),
+    (lambda: checks.check_block("pool", (200, 200)), "pool: (200, 200) given; a block has at most 32767 places"),
+    (lambda: checks.check_precision("gamma_w", float("nan")), "gamma_w: nan given; a positive finite number"),
+    (lambda: checks.check_choice("start", ["a"], ("a", "b")), "start: ['a'] given; one of 'a', 'b' is needed"),
+    (lambda: checks.check_kind("model", 3, (str, type(None))), "model: int given; str or NoneType is needed"),
+    (lambda: as_plain([[1.0], [1.0, 2.0]], ("row", "col"), "maps"), "maps: not an array"),
+    (lambda: as_plain(np.ones((2, 0)), ("row", "col"), "maps"), "maps: axis 'col' has size 0"),
+    (lambda: as_plain(np.ones(2, complex), ("row",), "maps"), "maps: values of type complex128 given"),
+    (lambda: as_finite([[0.0, np.inf]], ("row", "col"), "maps"), "maps: row 0, col 1 is inf; finite numbers"),
+    (lambda: as_pixels(np.full((1, 1, 2, 2), 1e300) * [1, 2]), "image 0 has a pixel of magnitude 2e+300; at most"),
+    (lambda: as_pixels(1e5 + np.arange(4.0).reshape(1, 1, 2, 2) * 1e-3), "image 0 is constant to within 0.003"),
+])
 def test_what_is_wrong_is_named(check, message):
     with pytest.raises(GddError, match=re.escape(message)):
         check()

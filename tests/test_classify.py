@@ -97,14 +97,11 @@ def test_tuning_subset_keeps_proportions_and_the_cap():
     assert [len(tuning_subset(labels, SvmProtocol(tune_on=n), 0)) for n in (199, 198)] == [201, 198]
 
 
-@pytest.mark.parametrize(
-    ("images", "labels", "message"),
-    [
-        (10, [0] * 7 + [1] * 3, "class 1 has 3 images in the tuning set, 5 folds need as many"),
-        (10, [3] * 10, "labels: all are 3"),
-        (10, [0, 1], "labels: shape"),
-    ],
-)
+@pytest.mark.parametrize(("images", "labels", "message"), [
+    (10, [0] * 7 + [1] * 3, "class 1 has 3 images in the tuning set, 5 folds need as many"),
+    (10, [3] * 10, "labels: all are 3"),
+    (10, [0, 1], "labels: shape"),
+])
 def test_bad_labels_are_named(images, labels, message):
     with pytest.raises(GddError, match=message):
         fit_svm(np.random.default_rng(0).normal(size=(images, 4)), labels)

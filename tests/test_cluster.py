@@ -7,12 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
+import cluster_to_kill
 import numpy as np
 import pytest
 import xarray as xr
-from test_sums import CASES, CHAIN, MODEL, PARTITIONS, check, equal
+from agreement import digest_of
+from numpy.testing import assert_equal
+from test_sums import CASES, CHAIN, MODEL, PARTITIONS
 
 import gdd
 from gdd.base.checks import GddError
@@ -23,7 +27,7 @@ distributed = pytest.importorskip("distributed")
 from gdd import cluster  # noqa: E402
 from gdd.sampler.sums import BATCH  # noqa: E402
 
-DRIVER = Path(__file__).parent / "cluster_to_kill.py"
+DASK = str(Path(sys.executable).with_name("dask"))
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +50,11 @@ def alone(images, case, mask=None):
 def assert_same(one, other):
     if isinstance(one, gdd.Pretrained):
         for a, b, c, d in zip(one.layers, other.layers, one.inputs, other.inputs, strict=True):
-            check(a.state, [b.state])
+            assert_equal((b.state, d.images), (a.state, c.images))
             assert a.traces.equals(b.traces) and (a.spec, a.shape) == (b.spec, b.shape)
-            equal(c.images, d.images)
     else:
-        check(one.state, [other.state])
-        check(one.last, [other.last])
+        assert_equal((other.state, other.last, other.data.images), (one.state, one.last, one.data.images))
         assert one.traces.equals(other.traces)
-        equal(one.data.images, other.data.images)
     assert one.model == other.model
 
 
@@ -90,9 +91,8 @@ def test_masked_images_and_images_in_files_give_the_same_bits(client, images, tm
     kept = cluster.learn(stored, MODEL, CHAIN, keep=3)
     whole = gdd.pretrain(images, MODEL, CHAIN)
     for one, other in zip(kept.layers, whole.layers, strict=True):
-        assert one.state.local.z.shape[0] == 3
-        equal(one.state.local.w, other.state.local.w[:3])
-        equal(one.state.shared.dictionary, other.state.shared.dictionary)
+        assert_equal(one.state.local.w, other.state.local.w[:3])
+        assert_equal(one.state.shared.dictionary, other.state.shared.dictionary)
 
 
 def test_new_images_give_the_same_bits(client, images, tmp_path):
@@ -117,30 +117,27 @@ def test_independent_tasks_come_in_order(client):
 def test_workers_of_other_code_or_kind_are_refused(client, images, monkeypatch):
     own = cluster.fingerprint()
     monkeypatch.setattr(cluster, "fingerprint", lambda: own)
-    monkeypatch.setattr(client, "run", lambda *_, **__: {"tcp://a": own, "tcp://b": ("0123456789abcdef", *own[1:])})
-    with pytest.raises(GddError, match="worker tcp://b: another version of the code, 0123456789ab there and"):
-        cluster.learn(images, MODEL, CHAIN)
-    monkeypatch.setattr(client, "run", lambda *_, **__: {"tcp://a": own, "tcp://b": (own[0], "another CPU")})
-    with pytest.raises(GddError, match="worker tcp://b: another kind of machine"):
-        cluster.learn(images, MODEL, CHAIN)
-    monkeypatch.setattr(client, "run", lambda *_, **__: {"tcp://a": ModuleNotFoundError("No module named 'gdd'")})
-    with pytest.raises(GddError, match="worker tcp://a: No module named 'gdd'; install this version"):
-        cluster.learn(images, MODEL, CHAIN)
+    for there, message in [
+        (("0123456789abcdef", *own[1:]), "another version of the code, 0123456789ab there and"),
+        ((own[0], "another CPU"), "another kind of machine"),
+        (ModuleNotFoundError("No module named 'gdd'"), "No module named 'gdd'; install this version"),
+    ]:
+        monkeypatch.setattr(client, "run", lambda *_, there=there, **__: {"tcp://a": own, "tcp://b": there})
+        with pytest.raises(GddError, match=f"worker tcp://b: {message}"):
+            cluster.learn(images, MODEL, CHAIN)
 
 
 def test_bad_input_is_refused_before_any_work(client, images):
-    with pytest.raises(GddError, match="images: shape"):
-        cluster.learn(images[:, 0], MODEL, CHAIN)
-    with pytest.raises(GddError, match="images: shape .* images first"):
-        cluster.learn(xr.DataArray(images, dims=("plane", "image", "row", "col")), MODEL, CHAIN)
-    with pytest.raises(GddError, match="axis 'row' has size 10"):
-        cluster.learn(images[:, :, 1:], MODEL, CHAIN)
-    with pytest.raises(GddError, match="mask: shape"):
-        cluster.learn(images, MODEL, CHAIN, mask=np.ones((len(images) + 1, *images.shape[1:]), bool))
     broken = images.copy()
     broken[BATCH * 3 + 1] = np.nan
-    with pytest.raises(GddError, match=f"images counted from {BATCH * 2}"):
-        cluster.learn(broken, MODEL, CHAIN)
+    for given, mask, message in [
+        (images[:, 0], None, "images: shape"), (images[:, :, 1:], None, "axis 'row' has size 10"),
+        (xr.DataArray(images, dims=("plane", "image", "row", "col")), None, "images: shape .* images first"),
+        (images, np.ones((len(images) + 1, *images.shape[1:]), bool), "mask: shape"),
+        (broken, None, f"images counted from {BATCH * 2}"),
+    ]:
+        with pytest.raises(GddError, match=message):
+            cluster.learn(given, MODEL, CHAIN, mask=mask)
 
 
 def test_a_worker_started_again_at_its_address_counts_as_gone(client):
@@ -173,38 +170,35 @@ def test_a_chain_that_its_driver_has_left_ends(client, images, tmp_path):
 
 
 # ---- kills
-
-
 class Machines:
     """A scheduler, workers and a driver, each a process started by the commands that the book gives."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder, self.file, self.number = folder, folder / "scheduler.json", 0
         self.environment = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "10s"}
         self.running: dict[str, subprocess.Popen] = {}
-        self.start_scheduler()
-        for _ in range(workers):
-            self.start_worker()
+        self.start_all()
 
     def start(self, name: str, *command: str) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
 
-    def start_scheduler(self) -> None:
+    def start_all(self) -> None:
         self.file.unlink(missing_ok=True)
-        dask = str(Path(sys.executable).parent / "dask")
-        self.start("scheduler", dask, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file))
+        self.start("scheduler", DASK, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file))
         while not self.file.exists():
             time.sleep(0.1)
+        self.start_worker()
+        self.start_worker()
+        self.start_driver()
 
     def start_worker(self) -> None:
         self.number += 1
-        dask, name = str(Path(sys.executable).parent / "dask"), f"worker{self.number}"
-        self.start(name, dask, "worker", "--scheduler-file", str(self.file), "--nthreads", "1", "--no-nanny",
-                   "--no-dashboard", "--local-directory", str(self.folder / "space"))
+        self.start(f"worker{self.number}", DASK, "worker", "--scheduler-file", str(self.file), "--nthreads", "1",
+                   "--no-nanny", "--no-dashboard", "--local-directory", str(self.folder / "space"))
 
     def start_driver(self) -> None:
-        self.start("driver", sys.executable, str(DRIVER), str(self.file), str(self.folder))
+        self.start("driver", sys.executable, cluster_to_kill.__file__, str(self.file), str(self.folder))
 
     def kill(self, name: str) -> None:
         one = self.running.pop(name)
@@ -219,59 +213,32 @@ class Machines:
             self.kill(name)
 
 
-@pytest.fixture
-def machines(tmp_path):
-    started = []
-
-    def start(workers: int = 2) -> Machines:
-        started.append(Machines(tmp_path, workers))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
-
-
-def digest(folder: Path) -> str:
-    return (folder / "digest.txt").read_text()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("round_", range(4))
-def test_five_kills_in_a_row_end_at_the_same_bits(machines, tmp_path, round_):
+def test_five_kills_in_a_row_end_at_the_same_bits(tmp_path, round_):
     """A worker, the driver, the scheduler, at random, at random moments; what is killed is started again."""
-    sys.path.insert(0, str(DRIVER.parent))
-    import cluster_to_kill
-
-    whole, dice, here = cluster_to_kill.digest_of(cluster_to_kill.alone()), random.Random(round_), machines()
-    here.start_driver()
-    lost, begun = [], time.monotonic()
-    for _ in range(5):
-        time.sleep(dice.uniform(3.0, 12.0))
-        name = dice.choice([*here.workers(), "driver", "scheduler"])
-        if (tmp_path / "digest.txt").exists():
-            (tmp_path / "digest.txt").unlink()
-            for path in tmp_path.glob("chain/*"):
-                path.unlink()
-            here.kill("driver")
-            here.start_driver()
-            continue
-        killed = time.monotonic()
-        here.kill(name)
-        if name == "scheduler":
-            for other in [*here.workers(), "driver"]:
-                here.kill(other)
-            here.start_scheduler()
-            here.start_worker()
-            here.start_worker()
-            here.start_driver()
-        elif name == "driver":
-            here.start_driver()
-        else:
-            here.start_worker()
-        lost.append((name, time.monotonic() - killed))
-    while not (tmp_path / "digest.txt").exists() and time.monotonic() - begun < 300:
-        if here.running["driver"].poll() not in (None, 0):
-            here.start_driver()
-        time.sleep(0.5)
-    assert digest(tmp_path) == whole, lost
+    whole, dice = digest_of(cluster_to_kill.alone().last), random.Random(round_)
+    digest, lost, begun = tmp_path / "digest.txt", [], time.monotonic()
+    with closing(Machines(tmp_path)) as here:
+        for _ in range(5):
+            time.sleep(dice.uniform(3.0, 12.0))
+            name = dice.choice([*here.workers(), "driver", "scheduler"])
+            if digest.exists():  # it has ended before: the whole run once more
+                for path in (digest, *tmp_path.glob("chain/*")):
+                    path.unlink()
+                name = "driver"
+            killed = time.monotonic()
+            here.kill(name)
+            if name == "scheduler":
+                here.close()
+                here.start_all()
+            elif name == "driver":
+                here.start_driver()
+            else:
+                here.start_worker()
+            lost.append((name, time.monotonic() - killed))
+        while not digest.exists() and time.monotonic() - begun < 300:
+            if here.running["driver"].poll() not in (None, 0):
+                here.start_driver()
+            time.sleep(0.5)
+    assert digest.read_text() == whole, lost

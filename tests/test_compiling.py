@@ -16,7 +16,6 @@ from gdd.base import compiling
 
 PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 
-
 CALLEE = "from gdd.base.compiling import kernel\n@kernel()\ndef called():\n    return {value}\n"
 CALLER = """
 from gdd.callee import called

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from agreement import assert_all_have_ratios, assert_ratios
-from tiny import LAYERS, draw, with_local, with_shared
+from tiny import LAYERS, corners, draw, with_local, with_shared
 
 from gdd.model import distributions
 from gdd.model.layer import log_joint, log_positions_given
@@ -28,8 +28,7 @@ def ratio_block_in_layer(tiny, rng):
     """Every outcome of random blocks, edges included, with a random weight each."""
     state, data, spec, shape = tiny
     have = positions_exist(shape)
-    corners = [(0, 0), (shape.grid[0] - 1, shape.grid[1] - 1), (0, shape.grid[1] - 1), (shape.grid[0] - 1, 0)]
-    for i, j in dict.fromkeys(corners):
+    for i, j in corners(shape):
         where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
         choice = conditionals.block_in_layer(state, data, spec, shape, where)
         for m in (EMPTY, *np.flatnonzero(have[i, j])):
@@ -128,8 +127,7 @@ def test_ratio(ratio, name):
 
 def test_a_wrong_conditional_would_be_seen():
     """The same comparison rejects a Gamma whose rate lacks the 1/2."""
-    tiny = draw("pooled, ragged")
-    state, data, spec, shape = tiny
+    state, data, spec, shape = draw("pooled, ragged")
     right = conditionals.gamma_e_given_rest(state, data, spec, shape)
     wrong = SimpleNamespace(logpdf=distributions.Gamma(right.shape, right.rate * 2 - spec.gamma_e.rate).logpdf)
     other = with_local(state, gamma_e=state.local.gamma_e * 1.5)
@@ -140,10 +138,8 @@ def test_a_wrong_conditional_would_be_seen():
 
 
 def test_without_data_an_atom_has_its_prior():
-    tiny = draw("several planes")
-    state, data, spec, shape = tiny
-    z = np.full_like(state.local.z, EMPTY)
-    empty = with_local(state, z=z, w=np.zeros_like(state.local.w))
+    state, data, spec, shape = draw("several planes")
+    empty = with_block(state, ..., EMPTY, 0.0)
     for c, choice in enumerate(conditionals.atom_given_rest(empty, data, shape, 0)):
         np.testing.assert_allclose(choice.precision, np.eye(6) * state.shared.gamma_d[0, c])
         np.testing.assert_allclose(choice.mean, 0.0)

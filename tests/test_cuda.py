@@ -28,10 +28,8 @@ def run_apart(how, **environment):
 def assert_same_chains(lines):
     """Every case is equal; too little memory is refused by name of what needs it."""
     assert [line.split()[-1] for line in lines[:CASES]] == ["equal"] * CASES
-    deconvolution, learning, refining = lines[CASES:]
-    assert deconvolution.startswith("images, atoms, stride: ") and "memory are needed" in deconvolution
-    assert learning.startswith("atoms of layer 1: ") and "memory are needed" in learning
-    assert refining.startswith("images, model: ") and "memory are needed" in refining
+    for line, what in zip(lines[CASES:], ("images, atoms, stride", "atoms of layer 1", "images, model"), strict=True):
+        assert line.startswith(f"{what}: ") and "memory are needed" in line
 
 
 def test_simulated_chains_are_the_compiled_ones():

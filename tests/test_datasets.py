@@ -5,6 +5,7 @@ import hashlib
 import re
 import shutil
 import tarfile
+from unittest.mock import Mock
 
 import numpy as np
 import pooch
@@ -42,11 +43,7 @@ def data(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("GDD_DATA", str(folder))
     monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path / "cache")
-
-    def no_network(*_, **__):
-        raise ConnectionError("no network in tests")
-
-    monkeypatch.setattr(pooch, "retrieve", no_network)
+    monkeypatch.setattr(pooch, "retrieve", Mock(side_effect=ConnectionError("no network in tests")))
     return folder
 
 
@@ -102,8 +99,6 @@ def test_balance_with_a_remainder():
 
 
 # ---- folders of pictures
-
-
 def test_a_tree_packed_or_not(tree, monkeypatch):
     images = datasets.load("caltech256", "all", size=(10, 12))
     assert datasets.class_names("caltech256") == ("ak47", "american-flag", "billiards", "clutter")
@@ -148,8 +143,6 @@ def test_damaged_trees_are_named(tree, monkeypatch):
 
 
 # ---- files
-
-
 @pytest.mark.parametrize("name", ["mnist", "caltech101"])
 def test_a_missing_file_says_what_to_do(data, tmp_path, name):
     source = sources.files_of(name)[0]
@@ -159,16 +152,13 @@ def test_a_missing_file_says_what_to_do(data, tmp_path, name):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": "cifar"}, "name: 'cifar' given; one of 'digits', 'mnist'"),
-        ({"n": 10**6}, "n: 1000000 images asked for, axis 'image' has 1297"),
-        ({"size": (28, 10**8)}, "size: an array of"),
-        ({"classes": [11]}, "classes: digits has no class 11; its classes are 0, 1"),
-        ({"per_class": 10}, "per_class: digits has a split of its own"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"name": "cifar"}, "name: 'cifar' given; one of 'digits', 'mnist'"),
+    ({"n": 10**6}, "n: 1000000 images asked for, axis 'image' has 1297"),
+    ({"size": (28, 10**8)}, "size: an array of"),
+    ({"classes": [11]}, "classes: digits has no class 11; its classes are 0, 1"),
+    ({"per_class": 10}, "per_class: digits has a split of its own"),
+])
 def test_bad_arguments(arguments, message):
     with pytest.raises(GddError, match=message):
         datasets.load(**{"name": "digits"} | arguments)
@@ -197,8 +187,6 @@ def test_mnist_may_be_unpacked(tmp_path, monkeypatch, way):
 
 
 # ---- planted images
-
-
 def test_planted_rates():
     made = planted(seed=3)
     np.testing.assert_allclose((made.atoms**2).sum(("plane", "atom_row", "atom_col")), 1)
@@ -213,19 +201,14 @@ def test_planted_rates():
 
 def direct(image, window, sigma):
     """The two sums as they are defined, one pixel at a time: (plane, row, col)."""
-    planes, rows, cols = image.shape
-    half = window // 2
+    half, (_, rows, cols) = window // 2, image.shape
 
     def mean(values):
         out = np.empty((rows, cols))
         for i, j in np.ndindex(rows, cols):
-            total = weight = 0.0
-            for a in range(max(0, i - half), min(rows, i + half + 1)):
-                for b in range(max(0, j - half), min(cols, j + half + 1)):
-                    w = np.exp(-((a - i) ** 2 + (b - j) ** 2) / (2 * sigma**2))
-                    total += w * values[:, a, b].sum()
-                    weight += w * planes
-            out[i, j] = total / weight
+            a, b = np.mgrid[max(0, i - half) : min(rows, i + half + 1), max(0, j - half) : min(cols, j + half + 1)]
+            weight = np.exp(-((a - i) ** 2 + (b - j) ** 2) / (2 * sigma**2))
+            out[i, j] = np.average(values[:, a, b].mean(axis=0), weights=weight)
         return out
 
     centred = image - mean(image)

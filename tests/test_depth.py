@@ -1,15 +1,12 @@
 """Depth by noise precision: what an atom is made of, digits not learned from, and the studies at their smallest."""
 
 import numpy as np
-import pytest
 
 from gdd_book import experiments, training
 from gdd_book.experiments.studies import control, depth
 from gdd_book.progress import Run
 
 BARS = control.planted_dictionaries(1, np.random.default_rng(0))[0][:, 0]
-SMALL = {"n_train": 60, "n_others": 60, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
-         "test_burn_in": 1, "test_collect": 1}
 
 
 def placed(*parts):
@@ -29,19 +26,11 @@ def test_share_of_a_copy_of_two_parts_and_of_noise():
     assert (depth.explained_by_parts(np.zeros((1, 25, 25)), BARS) <= 1).all()
 
 
-@pytest.fixture(scope="module")
-def scan(tmp_path_factory):
-    """The scan, its noise precisions not given in order; run once more, it is read."""
-    once = lambda: experiments.run("mnist-depth", changes, within=run).dataset  # noqa: E731
-    changes, run = SMALL | {"seeds": (0,), "noises": (44.0, 2.0)}, Run(tmp_path_factory.mktemp("cache"))
-    found = once()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(depth, "describe_depth", None)
-        assert once().equals(found)
-    return found
-
-
-def test_scan_holds_every_precision_in_order(scan):
+def test_scan_holds_every_precision_in_order_and_run_once_more_is_read(tmp_path, monkeypatch):
+    once = lambda: experiments.run("mnist-depth", changes, within=Run(tmp_path)).dataset  # noqa: E731
+    changes = {"n_train": 60, "n_others": 60, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1}
+    changes |= {"test_burn_in": 1, "test_collect": 1, "seeds": (0,), "noises": (44.0, 2.0)}
+    scan = once()
     assert scan.noise.values.tolist() == [2, 44] and (scan.residual.sel(noise=2) > scan.residual.sel(noise=44)).all()
     assert ((scan.explained > 0) & (scan.explained <= 1)).all()
     assert (scan.explained.diff("parts") >= 0).all()
@@ -49,6 +38,8 @@ def test_scan_holds_every_precision_in_order(scan):
     assert ((scan.told_apart >= 0) & (scan.told_apart <= 100)).all()
     assert scan.reading.values.tolist() == ["normalised detectors", "sample", "mean"]
     assert ((scan.winning_share > 1 / 9) & (scan.winning_share < 1)).all()
+    monkeypatch.setattr(depth, "describe_depth", None)
+    assert once().equals(scan)
 
 
 def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):

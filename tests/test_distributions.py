@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.model.distributions import (
-    BlockChoice,
-    DiagonalShiftGaussian,
-    Dirichlet,
-    Gamma,
-    Gaussian,
-)
+from gdd.model.distributions import BlockChoice, DiagonalShiftGaussian, Dirichlet, Gamma, Gaussian
 from gdd.reference.random import Stream
 
 DRAWS = 4000

@@ -28,14 +28,10 @@ CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
 
 
-def conda_specifiers() -> dict[str, SpecifierSet]:
-    parsed = [Requirement(spec) for spec in CONDA if isinstance(spec, str)]
-    return {CONDA_NAMES.get(r.name, str(canonicalize_name(r.name))): r.specifier for r in parsed}
-
-
 def test_environment_has_the_requirements_of_pyproject():
     assert [spec for spec in CONDA if not isinstance(spec, str)] == [{"pip": ["-e .[book,test]"]}]
-    conda = conda_specifiers()
+    parsed = [Requirement(spec) for spec in CONDA if isinstance(spec, str)]
+    conda = {CONDA_NAMES.get(r.name, str(canonicalize_name(r.name))): r.specifier for r in parsed}
     assert conda.pop("python") == SpecifierSet(PROJECT["requires-python"])
     assert conda.pop("pip") == SpecifierSet()
     assert conda == {name: r.specifier for name, r in REQUIREMENTS.items() if name not in BY_PIP_ONLY | PEERS | CUDA}
@@ -53,8 +49,8 @@ def test_pin_and_installed_version_satisfy_the_requirement(name):
 def test_every_import_of_the_package_is_required():
     """A package that is imported but not named here would be missing on another machine."""
     words = {word for file in ROOT.glob("gdd/**/*.py") for word in imported(file.read_text())}
-    names = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "llvmlite": "numba", "spams": "spams-bin"}
-    names["skimage"] = "scikit-image"
+    names = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "llvmlite": "numba", "spams": "spams-bin",
+             "skimage": "scikit-image"}
     needed = {names.get(word, word) for word in words - set(sys.stdlib_module_names) - {"gdd", "__future__"}}
     assert {"numpy", "scikit-learn"} <= needed
     assert {canonicalize_name(name) for name in needed} <= set(REQUIREMENTS)

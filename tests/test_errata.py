@@ -5,6 +5,7 @@ What some entries say with a number is proved here, where no other test does.
 
 import re
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,9 +49,8 @@ def test_a_precision_for_each_weight_is_out_of_reach():
 
 def test_combined_prior_is_not_the_two_steps():
     """P25: what a Dirichlet over B + 1 outcomes says about a block being active, against Eq. 2 with Sec. 4."""
-    shape = spec.layer_shape(spec.LayerSpec(32, (1, 1), (2, 2)), (2, 2), 1)
     layer = spec.LayerSpec(32, (1, 1), (2, 2))
-    one = shape.__class__(**{**shape.__dict__, "atoms": 1})
+    one = replace(spec.layer_shape(layer, (2, 2), 1), atoms=1)
     empty = np.full((1, 1, 1, 1), enumeration.EMPTY)
     assert np.exp(model.log_positions(empty, layer, one)) == pytest.approx(1 / 5)
     a, b = spec.LayerSpec(32, (1, 1)).beta

@@ -24,20 +24,13 @@ from gdd_book.experiments.studies import one_step, planted
 from gdd_book.experiments.studies.class_wise import class_energies, class_model
 from gdd_book.experiments.studies.mnist_readings import Atoms, cooled
 from gdd_book.progress import Run
-from gdd_book.training import HEALTHY_DIGITS, MODELS, normalised
+from gdd_book.training import HEALTHY_DIGITS, normalised
 
 
 # ---- Experiments on digits at their smallest: dictionaries, atoms that are dropped, the learning curve, the judge.
-@pytest.fixture(scope="module")
-def dictionary_run():
-    """The experiment at its smallest: every shape is the paper's, every number is meaningless."""
+def test_experiment_measures_every_kind_on_both_halves():
     changes = {"n_train": 20, "n_held_out": 3, "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 1}
-    changes |= {"refine_burn_in": 1, "refine_collect": 1}
-    return experiments.run("mnist-dictionary", changes)
-
-
-def test_experiment_measures_every_kind_on_both_halves(dictionary_run):
-    found = dictionary_run.dataset
+    found = experiments.run("mnist-dictionary", changes | {"refine_burn_in": 1, "refine_collect": 1}).dataset
     assert tuple(found.kind.values) == dictionary.KINDS
     assert dict(found.high_frequency_share.sizes) == {"kind": 5, "half": 2, "atom": 160}
     assert found.most_used.shape == (5, 25, 1, *MNIST.projected_size)
@@ -57,44 +50,28 @@ def test_atoms_found_twice_match_and_others_do_not():
     assert (correlation[::2] < 0.9).all()
 
 
-CHANGES = {"n_train": 12, "starts_1": (4, 6), "starts_2": (5,), "shares": (0.0, 0.9), "burn_in": 8, "collect": 3,
-           "prune_from": 3, "prune_every": 2, "seeds": (0, 1)}
-
-
-@pytest.fixture(scope="module")
-def pruned(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        run = Run(tmp_path_factory.mktemp("cache"))
-        first = experiments.run("mnist-atoms", CHANGES, within=run).dataset
-
-        patch.setattr(stage, "sweep", None)  # no finished chain is run again
-        assert first.identical(experiments.run("mnist-atoms", CHANGES, within=run).dataset)
-    return first
-
-
-def test_atoms_go_in_burn_in_only_and_never_come_back(pruned):
+def test_atoms_below_the_share_go_in_burn_in_and_uses_are_those_of_the_others(tmp_path, monkeypatch):
+    changes = {"n_train": 12, "starts_1": (4, 6), "starts_2": (5,), "shares": (0.0, 0.9), "burn_in": 8, "collect": 3,
+               "prune_from": 3, "prune_every": 2, "seeds": (0, 1)}
+    once = lambda: experiments.run("mnist-atoms", changes, within=Run(tmp_path)).dataset  # noqa: E731
+    pruned = once()
+    monkeypatch.setattr(stage, "sweep", None)  # no finished chain is run again
+    assert pruned.identical(once())
     for layer, starts in (("1", (4, 6)), ("2", (5,))):
-        atoms = pruned[f"atoms_{layer}"]
+        atoms, uses, start = (pruned[f"{name}_{layer}"] for name in ("atoms", "uses", "start"))
         assert dict(atoms.sizes) == {"seed": 2, f"start_{layer}": len(starts), "share": 2, "draw": 11}
-        assert (atoms.diff("draw") <= 0).all() and (atoms.isel(draw=slice(None, 4)) == atoms[f"start_{layer}"]).all()
-        assert (atoms.isel(draw=slice(8, None)) == atoms.isel(draw=-1)).all()
-        assert (atoms.sel(share=0.0) == atoms[f"start_{layer}"]).all()
-        assert (atoms.sel(share=0.9).isel(draw=-1) < atoms[f"start_{layer}"]).all()
-
-
-def test_uses_are_those_of_the_atoms_that_are_left(pruned):
-    for layer in ("1", "2"):
-        uses, left = pruned[f"uses_{layer}"], pruned[f"atoms_{layer}"].isel(draw=-1)
-        assert (uses.notnull().sum(f"rank_{layer}") == left).all()
-        assert ((uses.diff(f"rank_{layer}") <= 0) | uses.isel({f"rank_{layer}": slice(1, None)}).isnull()).all()
-        assert uses.min() >= 0 and uses.max() <= 1
+        left, ranks = atoms.isel(draw=-1), f"rank_{layer}"
+        assert (atoms.diff("draw") <= 0).all() and (atoms.isel(draw=slice(None, 4)) == start).all()
+        assert (atoms.isel(draw=slice(8, None)) == left).all()
+        assert (atoms.sel(share=0.0) == start).all() and (left.sel(share=0.9) < start).all()
+        assert (uses.notnull().sum(ranks) == left).all() and uses.min() >= 0 and uses.max() <= 1
+        assert ((uses.diff(ranks) <= 0) | uses.isel({ranks: slice(1, None)}).isnull()).all()
         assert (pruned[f"residual_{layer}"] > 0).all()
 
 
 def test_noise_is_told_from_digits_and_digits_are_not():
-    generator = np.random.default_rng(0)
     digits = np.random.default_rng(1).random((300, 1, 6, 6)) ** 4
-    same, other = digits[:100], generator.standard_normal((100, 1, 6, 6))
+    same, other = digits[:100], np.random.default_rng(0).standard_normal((100, 1, 6, 6))
     found = [images.describe(kind, digits[100:200], digits[200:], 0) for kind in (same, other)]
     same, noise = (float(one.told_apart) for one in found)
     assert abs(same - 50) < 3 * 100 * (0.25 / 100) ** 0.5 and noise == 100
@@ -141,14 +118,6 @@ def test_scattering_is_classified_where_it_is_asked_for(kymatio, monkeypatch):
 
 
 # ---- The planted-data experiment: what it returns, that the truth stays found.
-PLANTED = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2}
-
-
-@pytest.fixture(scope="module")
-def found_again():
-    return experiments.run("planted", PLANTED).dataset
-
-
 def test_the_planted_state_leaves_only_the_noise():
     truth = datasets.planted(3, images=20)
     shape, state = planted.shape_of(truth), planted.planted_state(truth)
@@ -158,9 +127,10 @@ def test_the_planted_state_leaves_only_the_noise():
     np.testing.assert_allclose(log_likelihood(state, planted.data_of(truth), shape).sum(), expected, rtol=1e-5)
 
 
-def test_a_chain_started_at_the_truth_stays_and_fits_better_than_a_short_random_one(found_again):
-    assert (found_again.truth_recovered == 8).all()
-    assert (found_again.truth_log_likelihood > found_again.log_likelihood.sel(setting=planted.NO_MOVES)).all()
+def test_a_chain_started_at_the_truth_stays_and_fits_better_than_a_short_random_one():
+    found = experiments.run("planted", {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2}).dataset
+    assert (found.truth_recovered == 8).all()
+    assert (found.truth_log_likelihood > found.log_likelihood.sel(setting=planted.NO_MOVES)).all()
 
 
 # ---- Atoms by class: the sizes, the energies, and that labels without meaning give nothing away.
@@ -168,7 +138,6 @@ P = {
     "data": "digits", "n_train": 300, "seed": 0, "burn_in": 20, "collect": 5, "refine_burn_in": 4, "refine_collect": 1,
     "dictionary_every": 2, **HEALTHY_DIGITS,
 }
-PRECISIONS, CHAIN = (100.0, 1.0), {"test_burn_in": 10, "test_collect": 5, "seed": 0}
 
 
 def test_all_classes_together_have_the_atoms_of_one_model():
@@ -179,58 +148,43 @@ def test_all_classes_together_have_the_atoms_of_one_model():
 def test_energies_are_those_of_the_residual():
     """Two classes of two atoms each; an image made of the second's is explained by those alone."""
     rng = np.random.default_rng(0)
-    atoms = rng.normal(size=(2, 2, 1, 6, 6)).astype(np.float32)
-    weights = np.array([[[[0.0]], [[1.5]]]])
+    atoms, weights = rng.normal(size=(2, 2, 1, 6, 6)).astype(np.float32), np.array([[[[0.0]], [[1.5]]]])
     image = xr.DataArray(synthesise(atoms[1], weights).astype(np.float32), dims=IMAGES, attrs={"split": "test"})
     named = xr.DataArray(atoms, {LABEL: [3, 8]}, (LABEL, "atom", "plane", "atom_row", "atom_col"))
-    found = class_energies(image, named, (1, 1), PRECISIONS, CHAIN)
-    constant = image[0].size * np.log(PRECISIONS[0] / (2 * np.pi))
+    found = class_energies(image, named, (1, 1), (100.0, 1.0), {"test_burn_in": 10, "test_collect": 5, "seed": 0})
+    constant = image[0].size * np.log(100.0 / (2 * np.pi))
     assert found.shape == (1, 2) and found.argmin() == 1
     assert found[0, 1] + constant < 5.0 < 100.0 < found[0, 0] + constant
 
 
 # ---- What is timed on real images is the chain of test-time deconvolution, image by image.
-SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "n_images": 2, "burn_in": 4, "collect": 2}
-SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers"}
-
-
-def constant(gamma_e):
-    """Of the log-likelihood of an image of 28 x 28."""
-    return 0.5 * 28**2 * np.log(gamma_e / (2 * np.pi))
-
-
-@pytest.fixture
-def settings(pictures, monkeypatch):
-    monkeypatch.setitem(MODELS, "two layers", CHEAP)
-    return experiments.merge("caltech-testing", "demo", SETTINGS)
-
-
-def test_the_timed_chains_are_those_of_deconvolution(settings, tmp_path):
-    run = Run(tmp_path / "cache")
+def test_the_timed_chains_are_those_of_deconvolution(pictures):
+    asked = {"data": "caltech256", "n_classes": 3, "per_class": 6, "n_images": 2, "burn_in": 4, "collect": 2}
+    asked |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers"}
+    settings, run = experiments.merge("caltech-testing", "demo", asked), Run(pictures / "cache")
     found = caltech.caltech_testing(settings, run).dataset
     learned = caltech.learn(settings | {"refined": False, "n_test": 1}, run)
     test, (atoms, (gamma_e, gamma_w)) = learned.test, learned.together("pretrained")
     assert len(test) == 3 and found.label.values.tolist() == test.label.values[[0, 2]].tolist()
     assert int(found.n_atoms) == len(atoms) == 3 * 4 and int(found.n_positions) == 2 * 2
+    constant = 0.5 * 28**2 * np.log(gamma_e / (2 * np.pi))  # of the log-likelihood of an image
     for number, image in enumerate((0, 2)):
         codes = deconvolve(
             normalised(test.isel(image=[image])), atoms, CHEAP.stride, gamma_e=gamma_e, gamma_w=gamma_w,
             chain=InferenceChain(3, 2, 0, number),
         )
-        left = (-2 * (codes.log_likelihood.item() - constant(gamma_e)) / gamma_e / 28**2) ** 0.5
+        left = (-2 * (codes.log_likelihood.item() - constant) / gamma_e / 28**2) ** 0.5
         assert float(found.residual[number]) == pytest.approx(left, rel=1e-4)
         assert int((codes.ml_sample != 0).sum((ATOM, "row", "col", "image"))) == int(found.active[number])
     assert (found.cpu_seconds > 0).all() and np.isfinite(found.gram_cpu_seconds) and (found.active > 0).any()
 
 
 # ---- Ways to read a digit's code: the cooled chain against all modes of a tiny posterior, detectors written out.
-#: two atoms at 2 x 2 places
-MODEL = ModelSpec((LayerSpec(2, (4, 4)),), (5, 5))
 GAMMA_E, GAMMA_W = 3.0, 0.5
 RANDOM = np.random.default_rng(2)
 VALUES = RANDOM.standard_normal((2, 1, 4, 4)).astype(np.float32)
 VALUES /= np.linalg.norm(VALUES.reshape(2, -1), axis=1)[:, None, None, None]
-KEPT = Atoms(VALUES, MODEL, (GAMMA_E, GAMMA_W))
+KEPT = Atoms(VALUES, ModelSpec((LayerSpec(2, (4, 4)),), (5, 5)), (GAMMA_E, GAMMA_W))  # two at 2 x 2 places
 
 
 def density(image, placed, chosen):
@@ -246,9 +200,8 @@ def test_the_cooled_chain_ends_at_the_highest_mode():
     images = RANDOM.standard_normal((40, 1, 5, 5)).astype(np.float32)
     labelled = xr.DataArray(images, dims=IMAGES, attrs={"split": "train"})
     codes, placed = cooled(KEPT, labelled, 0), placed_atoms(VALUES, (1, 1), KEPT.model.image_size)
-    found = 0
+    found, every = 0, [np.flatnonzero(some) for some in product((0, 1), repeat=8)]
     for image, code in zip(images.reshape(40, -1), codes.reshape(40, -1), strict=True):
-        every = [np.flatnonzero(some) for some in product((0, 1), repeat=8)]
         best = max(every, key=lambda chosen: density(image, placed, chosen)[0])  # noqa: B023
         if set(best) == set(np.flatnonzero(code)):
             found += 1

@@ -63,11 +63,9 @@ def test_one_step_is_the_posterior_by_integration():
     assert_allclose(ours.item(), wanted, rtol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "pool", "margin"),
-    [((40, 1, 28, 28, 7, 8, 8), (3, 3), 1), ((9, 1, 1, 60, 4, 1, 9), (1, 5), 1),
-     ((9, 4, 20, 19, 3, 13, 11), (2, 3), 0)],
-)
+@pytest.mark.parametrize(("sizes", "pool", "margin"), [
+    ((40, 1, 28, 28, 7, 8, 8), (3, 3), 1), ((9, 1, 1, 60, 4, 1, 9), (1, 5), 1), ((9, 4, 20, 19, 3, 13, 11), (2, 3), 0),
+])
 def test_single_precision_is_the_formula_within_rounding(sizes, pool, margin):
     """The gain, half an answer's square, is exponentiated: its rounding is relative to its size, here up to 300."""
     n, planes, rows, cols, count, *size = sizes
@@ -108,15 +106,12 @@ def test_hidden_pixels_play_no_part_and_the_formula_is_that_of_what_is_seen():
                     one_step_features(images, atoms, (4, 3), **given), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"gamma_w": 0.0}, "gamma_w: 0.0"),
-        ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
-        ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
-        ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"gamma_w": 0.0}, "gamma_w: 0.0"),
+    ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
+    ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
+    ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
+])
 def test_bad_input_is_named(change, message):
     images, atoms = example()
     arguments = {"images": images, "dictionary": atoms, "pool": (3, 2), "gamma_e": 1.0, "gamma_w": 1.0} | change

@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gdd import OneStepFeatures
 from gdd.inference.contrast import prepare
 from gdd_book import experiments
 from gdd_book.experiments.studies import mnist_features
-
-
-@pytest.fixture(scope="module")
-def images():
-    return np.random.default_rng(0).random((6, 1, 14, 13)).astype(np.float32)
 
 
 def test_a_grating_is_weakened_as_the_transform_of_the_blur_says():
@@ -27,14 +21,7 @@ def test_a_grating_is_weakened_as_the_transform_of_the_blur_says():
     assert_allclose(prepare(ramp[None, None], None, sigma, False)[0, 0, middle, middle], 0, atol=1e-9)
 
 
-@pytest.fixture(scope="module")
-def atoms(images):
-    asked = {"sizes": ((4, 4),), "sweeps": (4, 2), "atoms": 5, "whitening": False, "verbose": False}
-    return OneStepFeatures(**asked).fit(images[:, 0]).dictionaries_[0]
-
-
-# the whole way of the experiment
-
+# ---- the whole way of the experiment
 SMALL = {
     "n_learn": 20, "burn_in": 2, "collect": 1, "sizes": (100, 200), "trials": 2, "trials_above": 1, "choose_on": 1,
     "choose_size": 100, "kinds": mnist_features.KINDS,

@@ -39,24 +39,21 @@ def test_grey_scale_is_symmetric_and_says_its_unit():
     assert "its largest" in figure.axes[1].get_ylabel()
 
 
-def test_a_mean_stands_with_its_interval_and_two_values_as_they_are():
+def test_a_table_has_means_with_intervals_few_values_as_they_are_and_blanks_where_there_is_nothing():
     nan = np.nan
-    values = xr.DataArray([[3.0, 7.0, 5.0], [1.0, nan, -1.25], [nan, -1.25, nan], [nan] * 3], dims=("row", "trial"))
-    assert style.with_interval(values, "trial").values.tolist() == ["5.00 ± 4.97", "1.00, -1.25", "-1.25", ""]
-    assert style.with_interval(values, "trial", 1, "+").values.tolist() == ["+5.0 ± 5.0", "+1.0, -1.2", "-1.2", ""]
-
-
-def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
-    values = xr.DataArray([[1.0, 2.0, 3.0], [4.0, 4.0, 4.0]], {"kind": ["a", "b"]}, ("kind", "trial"))
+    each = [[1.0, 2.0, 3.0], [4.0, 4.0, 4.0], [1.0, nan, -1.25], [nan] * 3]
+    values = xr.DataArray(each, {"kind": [*"abcd"]}, ("kind", "trial"))
     alone = xr.DataArray([1234.5], {"kind": ["b"]}, "kind")
     found = style.table("kind", {"mean": (values, 1, "trial"), "change": (values - 4, 0, "trial", "+"),
                                  "alone": (alone, ",.0f")}, "what")
     assert found.index.name == "what" and found.to_dict("index") == {
         "a": {"mean": "2.0 ± 2.5", "change": "-2 ± 2", "alone": ""},
         "b": {"mean": "4.0 ± 0.0", "change": "+0 ± 0", "alone": "1,234"},
+        "c": {"mean": "1.0, -1.2", "change": "-3, -5", "alone": ""}, "d": dict.fromkeys(found, ""),
     }
     both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])
-    assert both.loc[("a", 1), ("x", "y")] == "2.00" and both["x", "z"].tolist() == ["2.00"] * 3 + ["4.00"] * 3
+    assert both.loc[("a", 1), ("x", "y")] == "2.00"
+    assert both["x", "z"].tolist() == [*np.repeat(["2.00", "4.00", "-0.12", ""], 3)]
 
 
 @pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)

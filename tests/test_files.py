@@ -5,7 +5,6 @@ import stat
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import gdd
@@ -61,8 +60,6 @@ def test_a_symbolic_link_and_permissions_stay(tmp_path):
 
 
 # ---- paths that users give
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A home folder, and another one to work in."""
@@ -73,33 +70,24 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    images = np.random.default_rng(0).random((6, 11, 15)).astype(np.float32)
-    return gdd.DeepDeconvolution(atoms=(4,), pretrain=(1, 2), infer=(1, 2), verbose=False).fit(images), images
-
-
-def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(home, fitted, monkeypatch):
-    model, images = fitted
-    model.save("~/m.nc")
-    assert gdd.load("~/m.nc").n_features_in_ == model.n_features_in_
-    gdd.DeepDeconvolution(**model.get_params() | {"checkpoint": "~/ck"}).fit(images)
+def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(home, fitted, digits, monkeypatch):
+    fitted.save("~/m.nc")
+    assert gdd.load("~/m.nc").n_features_in_ == fitted.n_features_in_
+    gdd.DeepDeconvolution(**fitted.get_params() | {"checkpoint": "~/ck"}).fit(digits)
     for name in ("GDD_RESULTS", "GDD_CACHE", "GDD_DATA"):
         monkeypatch.setenv(name, "~")
     assert checkout.results() == home and progress.checkpoints() == home / "checkpoints" and sources._roots()[0] == home
     assert names(home) == ["ck", "m.nc"] and names(Path.cwd()) == []
 
 
-WRONG = ["", "a\0b", b"m.nc", None, "\udcff", "~nobody-of-this-name/m.nc", "s3://bucket/m.nc"]
-
-
-@pytest.mark.parametrize("path", WRONG)
-def test_wrong_paths_are_refused_before_any_work(home, fitted, path, monkeypatch):
-    model, images = fitted
+@pytest.mark.parametrize("path", [
+    "", "a\0b", b"m.nc", None, "\udcff", "~nobody-of-this-name/m.nc", "s3://bucket/m.nc",
+])
+def test_wrong_paths_are_refused_before_any_work(home, fitted, digits, path, monkeypatch):
     monkeypatch.setattr(gdd.DeepDeconvolution, "to_dataset", None)  # would be the first work
     monkeypatch.setattr(gdd.estimator, "pretrain_layers", None)
-    calls = [lambda: model.save(path), lambda: gdd.load(path), lambda: records.read(path)]
-    calls += [lambda: gdd.DeepDeconvolution(checkpoint=path).fit(images)] if path is not None else []
+    calls = [lambda: fitted.save(path), lambda: gdd.load(path), lambda: records.read(path)]
+    calls += [lambda: gdd.DeepDeconvolution(checkpoint=path).fit(digits)] if path is not None else []
     for call in calls:
         with pytest.raises(GddError, match="^(path|checkpoint): .* (given|needed)"):
             call()

@@ -20,18 +20,11 @@ FLOORS = [
     *("gdd_book.pages", "gdd_book.run", "gdd_book"),
 ]
 
-
-def modules() -> dict[str, Path]:
-    """Every module of both packages, by its dotted name."""
-    found = {}
-    for package, root in PACKAGES.items():
-        for path in sorted(root.rglob("*.py")):
-            parts = (package, *path.relative_to(root).with_suffix("").parts)
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
+#: every module of both packages, by its dotted name
+MODULES = {
+    ".".join([package, *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__"): path
+    for package, root in PACKAGES.items() for path in sorted(root.rglob("*.py"))
+}
 
 
 def imported(path: Path, name: str) -> set[str]:

@@ -12,21 +12,15 @@ from gdd_book.pages import glossary, index
 ROWS = [row for part in index.sections().values() for row in part]
 
 
-def shown(page, *parts):
-    """A page of these parts once the code is there."""
-    document = nodes.document(None, None)
-    document += list(parts)
-    env = SimpleNamespace(docname=f"book/{page}", note_dependency=lambda file: None)
-    index.show_code(SimpleNamespace(env=env), document)
-    return document
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.word[:40])
 def test_function_and_test_stand_at_the_place_of_the_row(row):
     page, _, label = row.page.partition("#")
     places = [place.partition("#") for other in ROWS for place in (other.page, *other.also)]
     others = {label for name, _, label in places if name == page}
-    document = shown(page, *(nodes.math_block(label=label) for label in others))
+    document = nodes.document(None, None)
+    document += [nodes.math_block(label=label) for label in others]
+    env = SimpleNamespace(docname=f"book/{page}", note_dependency=lambda file: None)
+    index.show_code(SimpleNamespace(env=env), document)
     blocks = [block.astext() for block in document.findall(nodes.literal_block)]
     for word in (row.code.rpartition(".")[2], row.test.rpartition(":")[2]):
         assert any(f"def {word}(" in block for block in blocks)

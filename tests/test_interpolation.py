@@ -4,40 +4,33 @@ import numpy as np
 import pytest
 import xarray as xr
 from agreement import leftover
+from tiny import draw_from, with_local
+from tiny_joint import HELD, draw_joint_from
 
 from gdd.inference.fixed_dictionary import joint_draws
-from gdd.model.joint import draw_joint_data, draw_joint_state
-from gdd.model.layer import draw_data, draw_state, reconstruction
-from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
+from gdd.model.layer import reconstruction
+from gdd.model.spec import ChainSpec, LayerSpec, Precision, RefinementSpec
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import Fitted
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.images import hide_at_random, hide_but_a_strip, hide_halves
 
 FIXED = Precision(fixed=1.0)
-MODEL = ModelSpec(
-    (LayerSpec(2, (3, 3), (2, 2), gamma_d=FIXED, gamma_w=FIXED), LayerSpec(3, (2, 2), gamma_d=FIXED, gamma_w=FIXED)),
-    (7, 7),
-)
 REFINEMENT = RefinementSpec(noise=Precision(fixed=4.0))
 
 
 @pytest.fixture(scope="module")
 def joint():
-    generator = np.random.default_rng(2)
-    state = draw_joint_state(5, MODEL, REFINEMENT, generator)
-    images = draw_joint_data(state, MODEL, generator).images
-    return state.shared, images, hide_at_random(images.shape, 3)
+    state, data, *_ = draw_joint_from(HELD, REFINEMENT, 5, 2)
+    return state.shared, data.images, hide_at_random(data.images.shape, 3)
 
 
 @pytest.fixture(scope="module")
 def layer():
     """One layer, its noise precision held, and images drawn from it under its own dictionary."""
     spec = LayerSpec(3, (3, 3), (2, 2), gamma_e=FIXED, gamma_d=FIXED, gamma_w=Precision(fixed=0.5))
-    shape = layer_shape(spec, (9, 9), 1)
-    generator = np.random.default_rng(4)
-    state = draw_state(250, spec, shape, generator)
-    return Fitted(spec, shape, state, xr.Dataset()), draw_data(state, shape, generator).images
+    state, data, _, shape = draw_from(spec, (9, 9), images=250, seed=4)
+    return Fitted(spec, shape, state, xr.Dataset()), data.images
 
 
 def test_masks_hide_half_of_every_image():
@@ -61,22 +54,18 @@ def test_error_is_of_hidden_pixels_alone():
 
 def test_mean_is_that_of_the_chain(joint):
     shared, images, mask = joint
-    found = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, ChainSpec(2, 6, 1))
-    every = [d.clean for d in joint_draws(LayerData(images, mask), MODEL, shared, REFINEMENT, ChainSpec(2, 6, 1))]
+    found = interpolate_joint(images, mask, HELD, shared, REFINEMENT, ChainSpec(2, 6, 1))
+    every = [d.clean for d in joint_draws(LayerData(images, mask), HELD, shared, REFINEMENT, ChainSpec(2, 6, 1))]
     assert len(every) == 6
     np.testing.assert_allclose(found, np.mean(every, axis=0), atol=1e-12)
 
 
 def test_values_of_hidden_pixels_play_no_part(joint, layer):
-    shared, images, mask = joint
-    fitted, others = layer
-    both = [np.where(mask, images, fill) for fill in (np.nan, 7.0)]
-    one, other = (interpolate_joint(x, mask, MODEL, shared, REFINEMENT, ChainSpec(1, 2)) for x in both)
-    np.testing.assert_array_equal(one, other)
-    others, seen = others[:4], hide_halves((4, 1, 9, 9))
-    both = [np.where(seen, others, fill) for fill in (np.nan, 7.0)]
-    one, other = (interpolate_one_layer(x, seen, fitted, ChainSpec(1, 2)) for x in both)
-    np.testing.assert_array_equal(one, other)
+    (shared, images, mask), (fitted, others), seen = joint, layer, hide_halves((4, 1, 9, 9))
+    both, chain = [np.where(mask, images, fill) for fill in (np.nan, 7.0)], ChainSpec(1, 2)
+    np.testing.assert_array_equal(*(interpolate_joint(x, mask, HELD, shared, REFINEMENT, chain) for x in both))
+    both = [np.where(seen, others[:4], fill) for fill in (np.nan, 7.0)]
+    np.testing.assert_array_equal(*(interpolate_one_layer(x, seen, fitted, chain) for x in both))
 
 
 def leftover_of(fitted, images):
@@ -86,13 +75,9 @@ def leftover_of(fitted, images):
 
 
 def test_one_layer_fills_in_the_posterior_mean(layer):
-    distance, size = leftover_of(*layer)
+    """A wrong noise precision would be seen."""
+    (fitted, images), (distance, size) = layer, leftover_of(*layer)
     assert size > 0.05  # something is filled in
     assert abs(distance) < 4
-
-
-def test_a_wrong_noise_precision_of_the_layer_is_seen(layer):
-    fitted, images = layer
-    bold = fitted.state.local._replace(gamma_e=20 * fitted.state.local.gamma_e)
-    wrong = fitted._replace(state=fitted.state._replace(local=bold))
-    assert leftover_of(wrong, images)[0] < -8
+    bold = with_local(fitted.state, gamma_e=20 * fitted.state.local.gamma_e)
+    assert leftover_of(fitted._replace(state=bold), images)[0] < -8

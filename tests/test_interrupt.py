@@ -1,31 +1,13 @@
-"""Ctrl-C ends a run while a compiled loop is busy, and says how to go on; every long loop lets it."""
+"""Ctrl-C ends a run while a compiled loop is busy, and says how to go on.
 
-import importlib
-import pkgutil
+That of every loop: all are compiled by `gdd.base.compiling.kernel`, as tests/test_compiling.py proves.
+"""
+
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-
-from numba.core.dispatcher import Dispatcher
-
-import gdd
-
-
-def compiled():
-    """Every function of the package that is compiled for the processor, by its full name."""
-    for module in pkgutil.walk_packages(gdd.__path__, "gdd."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, Dispatcher) and not module.name.startswith("gdd.cuda"):
-                yield f"{value.py_func.__module__}.{value.py_func.__name__}", value
-
-
-def test_every_kernel_lets_other_threads_run():
-    kernels = dict(compiled())
-    assert len(kernels) > 30
-    assert [name for name, loop in kernels.items() if not loop.targetoptions.get("nogil")] == []
-
 
 #: an experiment that is one call of a compiled loop: half a minute or more on any machine
 BUSY = """

@@ -7,8 +7,8 @@ misprint is stated and asserted.
 
 import numpy as np
 import pytest
-from agreement import p_value_of_counts
-from tiny import LAYERS, layer
+from agreement import FAILS, PASSES, p_value_of_counts
+from tiny import LAYERS, layer, with_local
 
 from gdd.model.spec import layer_shape
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, of_images
@@ -29,12 +29,10 @@ from gdd_book.checks.enumeration import draw_weights, frequencies
 from gdd_book.checks.enumeration import enumerated as enumerate_positions
 from gdd_book.checks.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
 
-PASSES, FAILS = 1e-3, 1e-6
 
-
-def case(name, images=2):
+def case(name):
     spec, planes, size, masked = LAYERS[name]
-    return Case(spec, layer_shape(spec, size, planes), images, 0.3 if masked else 0.0)
+    return Case(spec, layer_shape(spec, size, planes), 2, 0.3 if masked else 0.0)
 
 
 #: 3x4 maps under 2x2 blocks; atoms that overlap; one noise precision, so that a misprint of it is in the shared part
@@ -42,10 +40,9 @@ SMALL = layer(2, (3, 3), (2, 2), noise=())
 SMALL = Case(SMALL, layer_shape(SMALL, (5, 6), 1), 2)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["pooled, ragged", "several planes", "top, planes", "gamma_e shared", "masked", "masked, planes"],
-)
+@pytest.mark.parametrize("name", [
+    "pooled, ragged", "several planes", "top, planes", "gamma_e shared", "masked", "masked, planes",
+])
 def test_exact_start(name):
     assert holm(exact_start(case(name), compiled_step, 150, 2, seed=1)).min() > PASSES
 
@@ -55,9 +52,7 @@ def test_geweke():
 
 
 #: which misprints the exact start rejects at this size, and the statistic that does it
-SEEN_BY_EXACT_START = {
-    "P2": "log gamma_e", "P5": "log gamma_d", "P6": "log gamma_e", "P6, rate only": "log gamma_e",
-}
+SEEN_BY_EXACT_START = {"P2": "log gamma_e", "P5": "log gamma_d", "P6": "log gamma_e", "P6, rate only": "log gamma_e"}
 
 
 @pytest.mark.parametrize("name", SEEN_BY_EXACT_START)
@@ -77,8 +72,7 @@ def test_mended_route_passes_the_exact_start():
     assert holm(exact_start(SMALL, plain_step(MENDED["P2"]), 40, 2, seed=4)).min() > PASSES
 
 
-# Brute force: every z of a model whose dictionary and precisions are held, w integrated out by hand.
-
+# ---- Brute force: every z of a model whose dictionary and precisions are held, w integrated out by hand.
 TINY = {
     "pooled": (layer(2, (2, 2), (2, 2), noise=()), (3, 4)),  # two 2x3 maps, each a whole and a ragged block
     "top": (layer(2, (2, 2), None, noise=()), (3, 3)),  # two 2x2 maps of elements: 256 outcomes
@@ -89,14 +83,11 @@ GAMMA_E, GAMMA_W = 4.0, 1.0
 def enumerated(name):
     """State and data of one image, every z (outcome, atom, block_row, block_col), and their posterior."""
     spec, size = TINY[name]
-    shape = layer_shape(spec, size, 1)
-    generator = np.random.default_rng(6)
-    atoms = generator.standard_normal(shape.dictionary)
-    image = generator.standard_normal((1, 1, *size))
-    z = np.full((1, 2, *shape.grid), EMPTY, np.int16)
+    shape, generator = layer_shape(spec, size, 1), np.random.default_rng(6)
+    atoms, z = generator.standard_normal(shape.dictionary), np.full((1, 2, *shape.grid), EMPTY, np.int16)
     local = Local(z, np.zeros(z.shape), np.full(1, GAMMA_E))
     state = LayerState(local, Shared(atoms, np.ones((2, 1)), np.full(1, GAMMA_W)))
-    data = LayerData(image)
+    data = LayerData(generator.standard_normal((1, 1, *size)))
     return state, data, spec, shape, *enumerate_positions(state, data, spec, shape)
 
 
@@ -109,33 +100,27 @@ def p_value_of(z, space, probability):
 def test_brute_force(name):
     """4000 independent chains of one image, from empty maps; 60 visits of every block on, the enumerated posterior."""
     state, data, spec, shape, space, probability = enumerated(name)
-    many = np.repeat(state.local.z, 4000, axis=0), np.repeat(state.local.w, 4000, axis=0)
-    images = LayerData(np.repeat(data.images, 4000, axis=0))
-    state = state._replace(local=Local(*many, state.local.gamma_e))
+    many, images = of_images(state, data, np.zeros(4000, int))
+    many = with_local(many, gamma_e=state.local.gamma_e)
     for number in range(60):
-        local = image_pass(state, images, spec, shape, Key(9, PRETRAIN, 0, number)).local
-        state = state._replace(local=local)
-    assert p_value_of(state.local.z, space, probability) > PASSES
-    assert p_value_of(state.local.z, space, np.roll(probability, 1)) < FAILS
+        many = many._replace(local=image_pass(many, images, spec, shape, Key(9, PRETRAIN, 0, number)).local)
+    assert p_value_of(many.local.z, space, probability) > PASSES
+    assert p_value_of(many.local.z, space, np.roll(probability, 1)) < FAILS
 
 
-@pytest.mark.parametrize(
-    ("draw", "right"),
-    [(draw_map, True), (MENDED["P2"].map, True), (draw_map_weighed, False), (draw_map_at_once, False)],
-    ids=["plain", "P2 mended", "P2", "P3"],
-)
+@pytest.mark.parametrize(("draw", "right"), [
+    (draw_map, True), (MENDED["P2"].map, True), (draw_map_weighed, False), (draw_map_at_once, False),
+], ids=["plain", "P2 mended", "P2", "P3"])
 def test_one_visit_keeps_the_enumerated_posterior(draw, right):
     """z from the enumerated posterior, w given z; one visit of both maps must leave the frequencies where they are."""
     state, data, spec, shape, space, probability = enumerated("pooled")
-    generator = np.random.default_rng(10)
-    drawn = []
+    generator, drawn = np.random.default_rng(10), []
     for n in range(500):
         z = space[generator.choice(len(space), p=probability)][None].copy()
-        one = state._replace(local=state.local._replace(z=z, w=draw_weights(z[0], state, data, shape, generator)[None]))
-        one, alone = of_images(one, data, slice(1))
+        one = with_local(state, z=z, w=draw_weights(z[0], state, data, shape, generator)[None])
         stream = Stream(10, PRETRAIN, 0, 0, n)
         for k in range(2):
-            one = draw(one, alone, spec, shape, k, stream)
+            one = draw(one, data, spec, shape, k, stream)
         drawn.append(one.local.z[0])
     p_value = p_value_of(np.array(drawn), space, probability)
     assert p_value > PASSES if right else p_value < FAILS
@@ -145,8 +130,7 @@ def test_p3_is_right_where_positions_cannot_overlap():
     """With atoms of one pixel a whole map may be drawn at once: the control fails for the reason that is stated."""
     spec = layer(2, (1, 1), (2, 2), noise=())
     small = Case(spec, layer_shape(spec, (3, 4), 1), 2)
-    pieces = MISPRINTS["P3"]
-    assert holm(exact_start(small, plain_step(pieces), 60, 2, seed=5)).min() > PASSES
+    assert holm(exact_start(small, plain_step(MISPRINTS["P3"]), 60, 2, seed=5)).min() > PASSES
 
 
 def test_every_misprint_is_rejected_by_a_rung():

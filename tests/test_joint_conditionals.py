@@ -7,13 +7,14 @@ precision are good to 1e-9.
 import numpy as np
 import pytest
 from agreement import assert_all_have_ratios, assert_ratios
-from tiny import with_local, with_shared
+from tiny import corners, with_local, with_shared
 from tiny_joint import JOINTS, draw_joint
 
 from gdd.model import distributions
 from gdd.model.joint import joint_log_joint, layer_values
 from gdd.model.state import EMPTY, of_images, positions_exist, with_block
 from gdd.reference import joint_conditionals
+from gdd.reference.joint_sweep import with_dictionary
 
 TOLERANCE = 1e-9
 HELPERS = {
@@ -24,12 +25,6 @@ HELPERS = {
 
 def test_every_public_conditional_has_a_ratio_test():
     assert_all_have_ratios(joint_conditionals, RATIOS, HELPERS)
-
-
-def corners(shape):
-    """Block rows and columns of every shape that a block can have."""
-    last = shape.grid[0] - 1, shape.grid[1] - 1
-    return dict.fromkeys([(0, 0), last, (0, last[1]), (last[0], 0)])
 
 
 def ratio_position_given_rest(tiny, rng):
@@ -72,12 +67,6 @@ def ratio_weights_given_rest(tiny, rng):
             w[case.local.z != EMPTY] = weights
             yield choice.logpdf(weights), joint_log_joint(with_local(case, w=w), data, model, spec)
         yield None
-
-
-def with_dictionary(state, layer, dictionary):
-    parts = list(state.shared.dictionaries)
-    parts[layer] = dictionary
-    return with_shared(state, dictionaries=tuple(parts))
 
 
 def ratio_dictionary_given_rest(tiny, rng):
@@ -173,8 +162,7 @@ def test_a_wrong_conditional_would_be_seen(name):
 
 def test_without_active_blocks_a_dictionary_has_its_prior():
     state, data, model, _ = draw_joint("two layers")
-    z = np.full_like(state.local.z, EMPTY)
-    empty = with_local(state, z=z, w=np.zeros_like(state.local.w))
+    empty = with_block(state, ..., EMPTY, 0.0)
     for layer, gamma_d in enumerate(state.shared.gamma_d):
         choice = joint_conditionals.dictionary_given_rest(empty, data, model, layer)
         prior = np.broadcast_to(gamma_d[:, :, None, None], model.shapes()[layer].dictionary).ravel()

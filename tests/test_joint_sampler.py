@@ -1,15 +1,13 @@
-"""The joint model's sampler as a whole, in a size for the ordinary run; tests/test_calibration.py is the full size.
+"""The joint model's sampler as a whole, by the rungs and at the levels of tests/test_joint.py.
 
-p-values are adjusted by Holm over all statistics of a test, so a right sampler fails a test once in 1000 seeds, and the
-seeds are fixed. Wrong samplers must come out below one in a million by one rung or another; which rung sees which
-shortcut is stated and asserted.
+Wrong samplers are the shortcuts; which rung sees which is stated and asserted.
 """
 
 import itertools
 
 import numpy as np
 import pytest
-from agreement import p_value_of_counts
+from agreement import FAILS, PASSES, p_value_of_counts
 from scipy import stats
 from tiny import every_z, layer, with_local
 from tiny_joint import draw_joint, p_values_of_draws, refinement, top
@@ -19,13 +17,7 @@ from gdd.model.joint import layer_values
 from gdd.model.layer import log_positions
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, of_images, with_block
-from gdd.reference.joint_conditionals import (
-    coefficient_given_rest,
-    dictionary_given_rest,
-    position_given_rest,
-    weights_given_rest,
-    with_position,
-)
+from gdd.reference import joint_conditionals
 from gdd.reference.joint_sweep import CORRECT, with_dictionary, with_weights
 from gdd.reference.random import REFINE, Key, Stream
 from gdd.reference.screening import mean_atom_images
@@ -33,8 +25,6 @@ from gdd.sampler.joint_sweep import local_pass
 from gdd_book.checks.calibration import exact_start, geweke, holm
 from gdd_book.checks.calibration_joint import JointCase, joint_step
 from gdd_book.checks.shortcuts import SHORTCUTS
-
-PASSES, FAILS = 1e-3, 1e-6
 
 #: 4x5 maps under 2x2 blocks, ragged on the right; then 2x3 values
 TWO = ModelSpec((layer(2, (2, 2), (2, 2)), top(2, (2, 2))), (5, 6))
@@ -61,19 +51,14 @@ def test_geweke(name):
     assert holm(geweke(CASES[name], joint_step, 30, 15, 600, seed=3)).min() > PASSES
 
 
-# Brute force: every position and every z of a model whose dictionaries and precisions are held, w integrated out.
-
+# ---- Brute force: every position and every z of a model whose dictionaries and precisions are held, w integrated out.
 GAMMA_E, GAMMA_W = 4.0, 1.0
-SPEC = refinement(fixed=GAMMA_E)
+SPEC, PAIR = refinement(fixed=GAMMA_E), (layer(2, (2, 2), (1, 2)), top(2, (1, 2)))
 TINY = {
     # 2x3 maps under 1x2 blocks, whole and ragged: 16 ways; then four elements
-    "two layers": (ModelSpec((layer(2, (2, 2), (1, 2)), top(2, (1, 2))), (3, 4)), SPEC, False),
-    "two layers, masked": (ModelSpec((layer(2, (2, 2), (1, 2)), top(2, (1, 2))), (3, 4)), SPEC, True),
+    "two layers": (ModelSpec(PAIR, (3, 4)), SPEC, False), "two layers, masked": (ModelSpec(PAIR, (3, 4)), SPEC, True),
     # 1x3 maps under 1x2 blocks that may be empty: 36 ways; then two elements
-    "empty blocks": (
-        ModelSpec((layer(2, (2, 2), (1, 2)), top(2, (1, 2))), (2, 4)), refinement(fixed=GAMMA_E, empty_blocks=True),
-        False,
-    ),
+    "empty blocks": (ModelSpec(PAIR, (2, 4)), refinement(fixed=GAMMA_E, empty_blocks=True), False),
     # signals: six positions under blocks of two, 64 ways; two under one block of two, 4 ways; two elements
     "three layers": (
         ModelSpec((layer(2, (1, 3), (1, 2)), layer(2, (1, 2), (1, 2)), top(2, (1, 1))), (1, 8)), SPEC, False,
@@ -105,7 +90,7 @@ def enumerated(name):
     dictionaries = tuple(generator.standard_normal(s.dictionary) for s in shapes)
     image = generator.standard_normal((1, 1, *model.image_size))
     mask = generator.random(image.shape) < 0.7 if masked else None
-    seen = np.ones(image.shape, bool) if mask is None else mask
+    seen = mask if masked else np.ones(image.shape, bool)
     flat = np.where(seen, image, 0.0).ravel()
     spaces = [every_z(s, spec.empty_blocks or s is shapes[-1]) for s in shapes]
     space, log_weight = [], []
@@ -127,15 +112,6 @@ def enumerated(name):
 def named(parts):
     """One outcome as bytes."""
     return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
-
-
-def repeated(state, data, chosen, weights):
-    """One image as many: positions and z of each from ``chosen``, weights from ``weights``."""
-    parts = [np.concatenate(part) for part in zip(*chosen, strict=True)]
-    local = JointLocal(tuple(parts[:-1]), parts[-1], np.concatenate(weights), state.local.gamma_e)
-    images = np.repeat(data.images, len(chosen), axis=0)
-    mask = None if data.mask is None else np.repeat(data.mask, len(chosen), axis=0)
-    return state._replace(local=local), LayerData(images, mask)
 
 
 def p_value_of(local, space, probability):
@@ -168,17 +144,17 @@ def test_brute_force(name):
     How many: with three layers so small that expected norms are poor, 60 were seen to be too few, and 300 enough.
     """
     state, data, model, spec, space, probability = enumerated(name)
-    chain, images = repeated(state, data, [space[0]] * 4000, [state.local.w] * 4000)
+    chain, images = of_images(state, data, np.zeros(4000, int))
+    chain = with_local(chain, gamma_e=state.local.gamma_e)
     for number in range(300 if "three" in name else 60):
         chain = chain._replace(local=local_pass(chain, images, model, spec, Key(9, REFINE, 0, number))[0])
     assert p_value_of(chain.local, space, probability) > PASSES
     assert p_value_of(chain.local, space, np.roll(probability, 1)) < FAILS
-    cut = JointLocal(tuple(z[:500] for z in chain.local.positions), chain.local.z[:500], chain.local.w[:500], None)
-    assert p_value_of_weights(cut, state, images, model) > PASSES
+    some, _ = of_images(chain, images, slice(500))
+    assert p_value_of_weights(some.local, state, images, model) > PASSES
 
 
-# One step from its own conditional: the distribution that a step must leave as it is, here known exactly.
-
+# ---- One step from its own conditional: the distribution that a step must leave as it is, here known exactly.
 #: three layers, pixels missing
 SOFT = "three layers, empty blocks, masked"
 #: (gamma_e, image, atom, row, col): places where no outcome is certain, and norms are far from the expected ones, or
@@ -216,7 +192,7 @@ def after_switches(pieces, repeats=250):
     chi_square, white = np.zeros(2), []
     for t, place in enumerate(TOP):
         state, data, model, _, overlaps, where = soft(*place)
-        choice, found = coefficient_given_rest(state, data, model, where), []
+        choice, found = joint_conditionals.coefficient_given_rest(state, data, model, where), []
         for n in range(repeats):
             stream = Stream(12, REFINE, t, 0, n)
             start = with_block(state, where, *choice.sample(stream))
@@ -232,7 +208,7 @@ def after_weights(pieces, repeats=400):
     """P-values of mean and covariance of all weights of an image that are on."""
     state, data, model, _, overlaps, _ = soft(*TOP[0])
     state = with_local(state, z=np.zeros_like(state.local.z), w=np.ones_like(state.local.w))
-    choice = weights_given_rest(state, data, model)
+    choice = joint_conditionals.weights_given_rest(state, data, model)
     generator, draws = np.random.default_rng(16), []
     for n in range(repeats):
         start = with_weights(state, choice.sample(generator))
@@ -246,10 +222,10 @@ def after_positions(step, layer, places, repeats):
     chi_square = np.zeros(2)
     for t, place in enumerate(places):
         state, data, model, spec, overlaps, where = soft(*place)
-        choice, found = position_given_rest(state, data, model, spec, layer, where), []
+        choice, found = joint_conditionals.position_given_rest(state, data, model, spec, layer, where), []
         for n in range(repeats):
             stream = Stream(13, REFINE, t, layer, n)
-            start = with_position(state, layer, where, choice.sample(stream))
+            start = joint_conditionals.with_position(state, layer, where, choice.sample(stream))
             after = step(start, data, model, spec, layer, where, overlaps[layer], stream)
             found.append(after.local.positions[layer][where])
         chi_square += excess(found, choice.log_probability)
@@ -259,7 +235,7 @@ def after_positions(step, layer, places, repeats):
 def after_dictionary(step, repeats=250):
     """P-values of mean and covariance of a top dictionary."""
     state, data, model, _ = draw_joint("two layers")
-    choice, generator = dictionary_given_rest(state, data, model, 1), np.random.default_rng(14)
+    choice, generator = joint_conditionals.dictionary_given_rest(state, data, model, 1), np.random.default_rng(14)
     draws = []
     for n in range(repeats):
         start = with_dictionary(state, 1, choice.sample(generator).reshape(model.shapes()[1].dictionary))

@@ -7,12 +7,11 @@ import pytest
 from agreement import assert_same_chain, assert_threads_change_no_bit, two_cores
 from numba import njit
 from scipy.signal import correlate as scipy_correlate
-from tiny import LAYERS, WHOLE, draw, layer, proper
+from tiny import LAYERS, WHOLE, draw, draw_from, layer, proper, with_local, with_shared
 
 from gdd.base.axes import IMAGE
-from gdd.model.layer import block_groups, draw_data, draw_state, log_joint, log_likelihood, outcome_counts, residual
-from gdd.model.spec import layer_shape
-from gdd.model.state import LayerData, maps_of, positions_exist
+from gdd.model.layer import block_groups, log_joint, log_likelihood, outcome_counts, residual
+from gdd.model.state import maps_of, positions_exist
 from gdd.reference.conditionals import atom_statistics
 from gdd.reference.layer_sweep import plain_sweep
 from gdd.reference.random import PRETRAIN, Key
@@ -44,7 +43,7 @@ def test_same_chain_as_the_plain_sweep(name, images):
     With one image, a gamma_e by image and one shared by images are the same number, but not the same code.
     """
     fast, data, spec, shape = draw(name, images)
-    plain, have = fast, positions_exist(shape)
+    plain = fast
     for number in range(SWEEPS):
         fast, info = sweep(fast, data, spec, shape, key(number))
         plain = plain_sweep(plain, data, spec, shape, key(number))
@@ -54,8 +53,8 @@ def test_same_chain_as_the_plain_sweep(name, images):
         assert info.active.sum() == (fast.local.z >= 0).sum()
     z = fast.local.z
     assert ((z >= 0) == (fast.local.w != 0)).all()
-    inside = np.take_along_axis(np.broadcast_to(have, (*z.shape, have.shape[2])), np.maximum(z, 0)[..., None], axis=4)
-    assert inside[..., 0][z >= 0].all()
+    row, col = np.indices(shape.grid)
+    assert positions_exist(shape)[row, col, z][z >= 0].all()
     assert maps_of(fast.local, shape).shape[2:] == shape.map_size
 
 
@@ -72,11 +71,7 @@ def test_same_chain_where_the_kernel_is_compiled_for_its_width(pool, masked):
 
 def wide(pool, images=2):
     """A one-plane layer with atoms wide enough for the kernel specialised by width, as in test_masked."""
-    spec = layer(2, (3, 6), pool)
-    shape = layer_shape(spec, (7, 11), 1)
-    generator = np.random.default_rng(3)
-    state = draw_state(images, spec, shape, generator)
-    return state, draw_data(state, shape, generator), spec, shape
+    return draw_from(layer(2, (3, 6), pool), (7, 11), images=images, seed=3)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -91,13 +86,11 @@ def test_sums_are_those_of_the_state(name):
     energy = (residual(state, data, shape) ** 2).sum(axis=(1, 2, 3))
     assert sums.energy == pytest.approx(energy.sum(), rel=1e-10)
     assert sums.weighted_energy == pytest.approx((gamma_e * energy).sum(), rel=1e-10)
-    weighed = state._replace(local=local._replace(gamma_e=gamma_e))
-    rows = shape.atom_size[0]
+    weighed, rows = with_local(state, gamma_e=gamma_e), shape.atom_size[0]
     atoms = plane_last(state.shared.dictionary, float).reshape(shape.atoms, rows, -1)
     for k in range(shape.atoms):
         gram, linear = atom_statistics(weighed, data, shape, k)
-        found = toeplitz(sums.pairs[k, k], shape.atom_size)
-        np.testing.assert_allclose(found, gram[0], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(toeplitz(sums.pairs[k, k], shape.atom_size), gram[0], rtol=1e-9, atol=1e-9)
         out = sums.cross[k].reshape(rows, -1).copy()
         explain_atoms(k, 0, shape.atoms, sums.pairs, atoms, shape.planes, out)
         np.testing.assert_allclose(out.reshape(-1, shape.planes).T, linear, rtol=1e-8, atol=1e-8)
@@ -130,8 +123,8 @@ def test_caches_inside_a_map_are_current():
     z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
     constants = layer_constants(state.shared, spec, shape, np.dtype(float))
     residuals, correlations, counts = scan_repeatedly(image.ravel(), z, w, lags, constants, tuple(key(0)))
-    local = state.local._replace(z=z[None, None], w=w[None, None])
-    alone = state._replace(local=local, shared=state.shared._replace(dictionary=state.shared.dictionary[:1]))
+    alone = with_local(state, z=z[None, None], w=w[None, None])
+    alone = with_shared(alone, dictionary=state.shared.dictionary[:1])
     expected = residual(alone, data, replace(shape, atoms=1))[0, 0]
     assert (z >= 0).any()
     np.testing.assert_allclose(residuals.reshape(expected.shape), expected, atol=1e-11)
@@ -144,17 +137,14 @@ def test_caches_inside_a_map_are_current():
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["pooled, ragged", "top, planes", "masked", "top, atoms fill the input"],
-)
+@pytest.mark.parametrize("name", ["pooled, ragged", "top, planes", "masked", "top, atoms fill the input"])
 def test_single_precision_is_close(name):
     """One sweep from the same state. Float32 rounding (6e-8), summed over at most a thousand terms: 1e-4.
 
     A block whose uniform number falls within rounding of a boundary would differ; at these sizes none does.
     """
     state, data, spec, shape = draw(name)
-    single = state._replace(local=state.local._replace(w=state.local.w.astype(np.float32)))
+    single = with_local(state, w=state.local.w.astype(np.float32))
     double, info = sweep(state, data, spec, shape, key(0))
     rough, rough_info = sweep(single, data._replace(images=data.images.astype(np.float32)), spec, shape, key(0))
     assert rough.local.w.dtype == np.float32
@@ -172,14 +162,14 @@ def test_single_precision_does_not_drift():
 
 
 @two_cores
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_threads_change_no_bit(dtype):
+@pytest.mark.parametrize(("dtype", "planes", "hidden"), [
+    (np.float32, 1, None), (np.float64, 1, None), (np.float64, 3, 0.3),
+])
+def test_threads_change_no_bit(dtype, planes, hidden):
     """More than `ACCUMULATORS` chunks of images, the last one not full; one thread and two."""
-    spec = layer(2, (2, 2), (2, 2))
-    shape = layer_shape(spec, (4, 5), 1)
-    generator = np.random.default_rng(5)
-    state = draw_state(ACCUMULATORS * CHUNK + 70, spec, shape, generator)
-    data = LayerData(draw_data(state, shape, generator).images.astype(dtype))
+    images = ACCUMULATORS * CHUNK + 70
+    state, data, spec, shape = draw_from(layer(2, (3, 2), (2, 2)), (5, 5), planes, images, 5, hidden)
+    data = data._replace(images=data.images.astype(dtype))
 
     def run():
         chain = state
@@ -197,7 +187,6 @@ def test_a_fixed_precision_stays():
         new, _ = sweep(state, data, spec, shape, key(0))
         assert (new.local.gamma_e == 2.0).all()
     spec = replace(spec, gamma_w=proper(fixed=2.5), gamma_d=proper(fixed=1.5))
-    state = state._replace(shared=state.shared._replace(gamma_w=np.full(1, 2.5), gamma_d=np.full((1, 1), 1.5)))
+    state = with_shared(state, gamma_w=np.full(1, 2.5), gamma_d=np.full((1, 1), 1.5))
     new, _ = sweep(state, data, spec, shape, key(0))
-    assert new.shared.gamma_w == 2.5
-    assert new.shared.gamma_d == 1.5
+    assert new.shared.gamma_w == 2.5 and new.shared.gamma_d == 1.5

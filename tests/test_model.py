@@ -6,13 +6,7 @@ from agreement import p_value_of_counts
 from scipy import signal, stats
 from tiny import LAYERS, draw, every_z, layer, with_local, with_shared
 
-from gdd.model.layer import (
-    draw_positions,
-    log_joint,
-    log_positions,
-    log_positions_given,
-    residual,
-)
+from gdd.model.layer import draw_positions, log_joint, log_positions, log_positions_given, residual
 from gdd.model.spec import layer_shape
 from gdd.model.state import EMPTY, maps_of, positions_exist
 from gdd.reference.conditionals import theta_given_z
@@ -24,7 +18,6 @@ ENUMERABLE = {
     "two maps": (layer(2, (2, 2), (2, 1)), (3, 3)),
     "top": (layer(2, (2, 2), None), (3, 3)),
 }
-
 
 #: without empty blocks, as in the joint model: pooled layers only
 OUTCOMES = [(name, True) for name in ENUMERABLE] + [(name, False) for name in ENUMERABLE if name != "top"]
@@ -90,11 +83,8 @@ def test_joint_equals_a_dense_computation(name):
         for c in range(shape.planes):
             gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k, c]
             total += stats.norm.logpdf(atoms[k, c], 0, gamma_d**-0.5).sum()
-    for prior, value in zip(
-        (spec.gamma_e, spec.gamma_d, spec.gamma_w),
-        (state.local.gamma_e, state.shared.gamma_d, state.shared.gamma_w),
-        strict=True,
-    ):
+    gammas = state.local.gamma_e, state.shared.gamma_d, state.shared.gamma_w
+    for prior, value in zip((spec.gamma_e, spec.gamma_d, spec.gamma_w), gammas, strict=True):
         if prior.fixed is None:
             total += stats.gamma.logpdf(value, prior.shape, scale=1 / prior.rate).sum()
     assert log_joint(state, data, spec, shape) == pytest.approx(total, rel=1e-10)

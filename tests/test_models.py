@@ -8,8 +8,6 @@ from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout, models
 from gdd_book.launch import run_experiment
 
-SHORT = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
-
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
@@ -18,17 +16,17 @@ def learned(tmp_path_factory):
         patch.setenv("GDD_RESULTS", str(tmp_path_factory.mktemp("results")))
         patch.setenv("GDD_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(models, "EXAMPLES", 10)
-        run_experiment("mnist-generated", "demo", [(name, str(value)) for name, value in SHORT.items()])
+        short = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
+        run_experiment("mnist-generated", "demo", [(name, str(value)) for name, value in short.items()])
         yield checkout.results()
 
 
-def names(learned) -> dict[str, str]:
-    return {stage: next((learned / "models").glob(f"mnist-20-{stage}*.nc")).stem for stage in ("pretrained", "refined")}
+@pytest.fixture(params=["pretrained", "refined"])
+def name(request, learned):
+    return next((learned / "models").glob(f"mnist-20-{request.param}*.nc")).stem
 
 
-@pytest.mark.parametrize("stage", ["pretrained", "refined"])
-def test_a_model_can_be_used_anywhere(learned, stage):
-    name = names(learned)[stage]
+def test_a_model_can_be_used_anywhere(learned, name):
     images = models.images_of(name)
     assert images.dims == ("image", "plane", "row", "col") and sorted(images.label.values) == [*range(10)]
     model = gdd.load(learned / "models" / f"{name}.nc")
@@ -36,14 +34,10 @@ def test_a_model_can_be_used_anywhere(learned, stage):
     data = model.to_dataset(dense=True)
     threes = data.map_1.isel(image=data.label.values == 3)
     assert threes.dims == ("image", "atom_1", "row_1", "col_1") and len(threes) == 1
-    # with its images it can be projected again
-    again = gdd.project(models.load(name).chain_)
-    assert again.shape == model.atoms_.shape
+    assert gdd.project(models.load(name).chain_).shape == model.atoms_.shape  # with its images it is projected again
 
 
-@pytest.mark.parametrize("stage", ["pretrained", "refined"])
-def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
-    name = names(learned)[stage]
+def test_pieces_of_single_top_atoms_add_up_to_the_drawing(name):
     chain = models.load(name).chain_
     whole = models.redrawn(chain)
     pieces = sum(models.redrawn(chain, atom=k).astype(float) for k in range(chain.model.layers[-1].atoms))

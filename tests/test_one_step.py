@@ -39,8 +39,6 @@ def plain(digits):
 
 
 # ---- what the features are
-
-
 def test_features_are_one_step_of_high_pass_images_over_their_deviation(digits, plain):
     pixels = plain.scale_.forward(digits[:, None]).astype(np.float32)
     given = {"gamma_e": 100.0, "gamma_w": 0.1, "margin": 1}
@@ -126,8 +124,6 @@ def test_one_image_many_images_and_any_threads_give_the_same_bits(digits, fitted
 
 
 # ---- images as people have them
-
-
 def test_what_a_missing_pixel_hides_plays_no_part(digits, fitted):
     holes, hidden = digits.astype(float), np.random.default_rng(1).random(digits.shape) < 0.2
     holes[hidden] = np.nan
@@ -138,9 +134,6 @@ def test_what_a_missing_pixel_hides_plays_no_part(digits, fitted):
     assert np.isfinite(learned.transform(holes)).all()
     near, far = fitted.transform(digits), fitted.transform(digits[::-1])
     assert ((found - near) ** 2).sum() < ((found - far) ** 2).sum()
-
-
-# ---- what it is for
 
 
 def test_what_a_fit_was_made_with_stays_until_the_next(digits, tmp_path):
@@ -175,18 +168,12 @@ def test_a_whitening_of_images_that_do_not_differ_is_refused_before_any_work(ima
         one_step(whitening=True).fit(given)
 
 
-# ---- files
-
-
 def test_a_file_holds_everything(digits, fitted, tmp_path):
     fitted.save(tmp_path / "m.nc")
     loaded = gdd.load(tmp_path / "m.nc")
     assert_array_equal(loaded.transform(digits), fitted.transform(digits))
     assert loaded.to_dataset().identical(fitted.to_dataset()) and loaded.get_params() == fitted.get_params()
     assert_array_equal(clone(loaded).fit(digits).transform(digits), fitted.transform(digits))
-
-
-# ---- pictures
 
 
 def test_plots_draw_on_the_axes_given(digits, coloured, plain):
@@ -203,22 +190,17 @@ def test_plots_draw_on_the_axes_given(digits, coloured, plain):
 
 
 # ---- bad input
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"sweeps": 5}, "sweeps: 5 given; two numbers of sweeps"),
-        ({"sizes": ((40, 8),)}, "40"),
-        ({"sizes": (8, 8)}, r"sizes: \(8, 8\) given; .* such as \(\(8, 8\),\)"),
-        ({"regions": (0,)}, "regions: 0 given"),
-        ({"second": SecondLayer(4, (9, 9))}, r"second: atoms of \(9, 9\) blocks; images of \(28, 28\) have"),
-        ({"second": SecondLayer(), "sizes": ((8, 8), (6, 6))}, "second: given with several dictionaries"),
-        ({"settings": {}}, "settings: dict given; OneStepSettings or NoneType is needed"),
-        ({"atoms": [np.ones((3, 2, 4, 4))]}, "atoms: 2 along axis 'plane', the images have 1"),
-        ({"atoms": [np.ones((3, 1, 4, 4))], "sizes": ((8, 8),)}, "sizes: .* given, and dictionaries of"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"sweeps": 5}, "sweeps: 5 given; two numbers of sweeps"),
+    ({"sizes": ((40, 8),)}, "40"),
+    ({"sizes": (8, 8)}, r"sizes: \(8, 8\) given; .* such as \(\(8, 8\),\)"),
+    ({"regions": (0,)}, "regions: 0 given"),
+    ({"second": SecondLayer(4, (9, 9))}, r"second: atoms of \(9, 9\) blocks; images of \(28, 28\) have"),
+    ({"second": SecondLayer(), "sizes": ((8, 8), (6, 6))}, "second: given with several dictionaries"),
+    ({"settings": {}}, "settings: dict given; OneStepSettings or NoneType is needed"),
+    ({"atoms": [np.ones((3, 2, 4, 4))]}, "atoms: 2 along axis 'plane', the images have 1"),
+    ({"atoms": [np.ones((3, 1, 4, 4))], "sizes": ((8, 8),)}, "sizes: .* given, and dictionaries of"),
+])
 def test_bad_input_is_named_before_any_work(change, message, digits):
     model = one_step(**change)
     with pytest.raises(GddError, match=message):

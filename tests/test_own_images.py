@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections import UserList
 
 import numpy as np
 import pandas as pd
@@ -33,8 +34,6 @@ def test_a_plane_that_no_image_shows_is_named(coloured):
 
 
 # ---- units
-
-
 @pytest.mark.parametrize("change", [lambda x: x[:1] / 255, lambda x: x + 5000.0])
 def test_other_units_are_warned_of(digits, fitted, change):
     for call in (fitted.transform, fitted.score, fitted.deconvolve):
@@ -65,23 +64,18 @@ def test_pixels_need_no_preparation_whatever_their_size(digits, fitted, factor):
 
 
 # ---- axes
-
-
 @pytest.mark.parametrize("shape", [(16, 16, 5), (3, 16, 3)])
 def test_planes_that_may_stand_second_or_last_are_refused(shape):
     with pytest.raises(GddError, match="planes may stand second or last; name the axes, such as xarray.DataArray"):
         DeepDeconvolution(**QUICK).fit(np.random.default_rng(0).random((9, *shape)))
 
 
-@pytest.mark.parametrize(
-    ("shape", "options", "axes"),
-    [
-        ((16, 18, 3), {}, PLANES_LAST), ((3, 16, 18), {}, PLANES_FIRST), ((5, 16, 18), {}, PLANES_FIRST),
-        ((16, 16, 5), {"image_size": (16, 16)}, PLANES_LAST), ((16, 16, 5), {"image_size": (16, 5)}, PLANES_FIRST),
-        ((16, 16, 5), {"model_size": (5, 16, 16)}, PLANES_LAST), ((16, 16, 5), {"labelled": True}, PLANES_FIRST),
-        ((28, 28, 3), {"labelled": True}, PLANES_FIRST),
-    ],
-)
+@pytest.mark.parametrize(("shape", "options", "axes"), [
+    ((16, 18, 3), {}, PLANES_LAST), ((3, 16, 18), {}, PLANES_FIRST), ((5, 16, 18), {}, PLANES_FIRST),
+    ((16, 16, 5), {"image_size": (16, 16)}, PLANES_LAST), ((16, 16, 5), {"image_size": (16, 5)}, PLANES_FIRST),
+    ((16, 16, 5), {"model_size": (5, 16, 16)}, PLANES_LAST), ((16, 16, 5), {"labelled": True}, PLANES_FIRST),
+    ((28, 28, 3), {"labelled": True}, PLANES_FIRST),
+])
 def test_where_the_planes_stand(shape, options, axes):
     assert find_layout(np.ones((2, *shape)), **options).axes == axes
 
@@ -100,26 +94,12 @@ def test_labelled_images_are_read_by_their_names_at_every_call(coloured):
 
 
 # ---- collections, tables, seeds
-
-
-class Collection:
-    """As skimage's and others': pictures one by one, and all of them as an array when asked."""
-
-    def __init__(self, pictures):
-        self.pictures = pictures
-
-    def __len__(self):
-        return len(self.pictures)
-
-    def __getitem__(self, number):
-        return self.pictures[number]
-
-
 def test_collections_of_pictures_are_images(digits, fitted):
-    for collection in (Collection(digits), [*digits]):
+    """Those that are no list as well: pictures one by one, as skimage's and others'; a column of a table."""
+    for collection in (UserList(digits), [*digits], pd.Series([*digits])):
         np.testing.assert_array_equal(fitted.transform(collection), fitted.transform(digits))
     with pytest.raises(GddError, match="images: not an array"):
-        fitted.transform(Collection([digits[0], digits[1][:, :20]]))
+        fitted.transform(UserList([digits[0], digits[1][:, :20]]))
     with pytest.raises(GddError, match="values of type object given"):
         fitted.transform(iter(digits))
 
@@ -137,10 +117,6 @@ def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, cap
     exec(source.replace("OneStepFeatures()", "OneStepFeatures(6, sizes=((8, 8),), sweeps=(2, 1), verbose=False)"), {})
     model, pixels = map(float, re.findall(r": ([\d.]+)", capsys.readouterr().out))
     assert model > 70 and pixels > 70
-
-
-def test_a_column_of_pictures_is_images(digits, fitted):
-    np.testing.assert_array_equal(fitted.transform(pd.Series(list(digits))), fitted.transform(digits))
 
 
 @pytest.mark.parametrize("name", ["whitening", "rescale"])

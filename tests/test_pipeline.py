@@ -10,16 +10,10 @@ from gdd.projection import render_projected
 from gdd_book.data.datasets import load
 from gdd_book.training import model_for
 
-CHAIN = ChainSpec(3, 2, seed=5)
 
-
-@pytest.fixture(scope="module")
-def digits():
-    return load("digits", n=30)
-
-
-def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
-    fitted = pretrain(digits, model_for(100.0, 0.1), CHAIN)
+def test_codes_reconstruct_the_images_that_the_likelihood_says():
+    digits = load("digits", n=30)
+    fitted = pretrain(digits, model_for(100.0, 0.1), ChainSpec(3, 2, seed=5))
     atoms = project(fitted)
     codes = infer(fitted, atoms, digits, burn_in=10, collect=5)
     assert codes.ml_sample.shape == (30, 160, 2, 2)

@@ -6,16 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gdd.model.convolution import synthesise
-from gdd.model.pooling import (
-    block_grid,
-    cut_into_blocks,
-    map_indices,
-    one_hot,
-    pool_sum,
-    repeat_blocks,
-    spread,
-    unpool,
-)
+from gdd.model.pooling import block_grid, cut_into_blocks, map_indices, one_hot, pool_sum, repeat_blocks, spread, unpool
 
 pools = st.tuples(st.integers(1, 4), st.integers(1, 4))
 map_sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -39,8 +30,6 @@ def random_blocks(seed, map_size, pool):
 
 
 # ---- the lemmas
-
-
 @given(seeds, map_sizes, pools)
 @relaxed
 def test_lemma_1_unpooling_is_repetition_times_the_one_hot_map(seed, map_size, pool):
@@ -99,8 +88,6 @@ def test_misprint_p9_size_of_spreading(values, pool):
 
 
 # ---- blocks
-
-
 @given(map_sizes, pools)
 @relaxed
 def test_every_place_of_the_map_is_in_one_block(map_size, pool):

@@ -67,17 +67,14 @@ def test_a_mask_is_used_in_the_first_layer(images):
     assert found.inputs[1].mask is None
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda x: x[:, 0], "axes"),
-        (lambda x: x[:, :, :10], "axis 'row' has size 10, the model is for size 11"),
-        (lambda x: np.where(x > 0.5, np.nan, x), "pixel .* is nan"),
-        (lambda x: np.zeros_like(x), "image 0 is constant"),
-        (lambda x: x[:0], "axis 'image' has size 0"),
-        (lambda x: (255 * x).astype(np.uint8), "floating point is needed"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda x: x[:, 0], "axes"),
+    (lambda x: x[:, :, :10], "axis 'row' has size 10, the model is for size 11"),
+    (lambda x: np.where(x > 0.5, np.nan, x), "pixel .* is nan"),
+    (lambda x: np.zeros_like(x), "image 0 is constant"),
+    (lambda x: x[:0], "axis 'image' has size 0"),
+    (lambda x: (255 * x).astype(np.uint8), "floating point is needed"),
+])
 def test_bad_images(images, change, message):
     with pytest.raises(GddError, match=message):
         pretrain(change(images), model(1), CHAIN)

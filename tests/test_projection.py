@@ -17,8 +17,6 @@ relaxed = settings(max_examples=30, deadline=None)
 
 
 # ---- the vote
-
-
 def vote_problem(seed, map_size=(6, 7), images=3, gamma=1):
     """One layer and the layer above it, all random."""
     rng, pool = np.random.default_rng(seed), (2, 3)
@@ -83,13 +81,11 @@ def test_vote_is_the_plain_loop(map_size, masked, gamma):
 
 
 def test_same_vote_on_one_and_two_threads():
-    given_ = vote_problem(3, images=130)
-    with on_threads(1):
-        one = vote_positions(**given_)
-    with on_threads(2):
-        two = vote_positions(**given_)
-    np.testing.assert_array_equal(one.positions, two.positions)
-    np.testing.assert_array_equal(one.share, two.share)
+    given_, votes = vote_problem(3, images=130), []
+    for threads in (1, 2):
+        with on_threads(threads):
+            votes.append(vote_positions(**given_))
+    np.testing.assert_equal(*votes)
 
 
 def test_planted_positions_come_back():
@@ -113,15 +109,6 @@ def test_planted_positions_come_back():
 
 
 # ---- the projection
-
-
-def two_layers(seed, pool):
-    """Random dictionaries of two layers, and random votes."""
-    rng = np.random.default_rng(seed)
-    lower, upper = rng.normal(size=(3, 2, 3, 2)), rng.normal(size=(3, 3, 2, 3))
-    return rng, lower, upper, rng.integers(0, pool[0] * pool[1], upper.shape)
-
-
 def blocks_under(positions, where, grid):
     """Blocks (z) that follow a vote for one active coefficient (top atom, row, col): z is 0 outside its reach."""
     top, row, col = where
@@ -133,7 +120,10 @@ def blocks_under(positions, where, grid):
 @given(seeds, sizes)
 @relaxed
 def test_two_layers_exact_for_one_coefficient(seed, pool):
-    rng, lower, upper, positions = two_layers(seed, pool)
+    """Random dictionaries of two layers, and random votes."""
+    rng = np.random.default_rng(seed)
+    lower, upper = rng.normal(size=(3, 2, 3, 2)), rng.normal(size=(3, 3, 2, 3))
+    positions = rng.integers(0, pool[0] * pool[1], upper.shape)
     maps = np.zeros((1, 3, 3, 2))
     where = tuple(rng.integers(0, n) for n in maps.shape[1:])
     maps[(0, *where)] = rng.normal()
@@ -198,10 +188,7 @@ def test_closed_form_of_the_supplement():
     rng = np.random.default_rng(1)
     d1, d2, d3 = rng.normal(size=(2, 1, 3, 3)), rng.normal(size=(3, 2, 2, 2)), rng.normal(size=(2, 3, 2, 2))
     z1, z2 = rng.integers(0, 6, d2.shape), rng.integers(0, 4, d3.shape)
-    masks = [
-        unpool(z, np.ones(z.shape), tuple(2 * p for p in pool), pool)
-        for z, pool in ((z1, (3, 2)), (z2, (2, 2)))
-    ]
+    masks = [unpool(z, np.ones(z.shape), tuple(2 * p for p in pool), pool) for z, pool in ((z1, (3, 2)), (z2, (2, 2)))]
     hat2 = repeat_blocks(d2, (3, 2)) * masks[0]
     hat3 = spread(repeat_blocks(d3, (2, 2)) * masks[1], (3, 2))
     conv = lambda a, b: synthesise(a[None, None], b[None, None])[0, 0]  # noqa: E731

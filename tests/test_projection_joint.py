@@ -5,12 +5,12 @@ from math import prod
 import numpy as np
 import pytest
 from tiny import layer
-from tiny_joint import refinement
+from tiny_joint import draw_joint_from, refinement
 
 from gdd import infer
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
-from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
+from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import map_indices, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, of_images
@@ -25,14 +25,6 @@ TWO = ModelSpec((layer(3, (3, 3), (3, 3)), layer(4, (2, 2), None)), (11, 11), pl
 WHOLE = ModelSpec((layer(3, (3, 3), (2, 2)), layer(3, (3, 3), (2, 2)), layer(3, (2, 2), None)), (14, 14))
 #: the same with ragged blocks: maps of 9x8 and 3x3, under 2x1
 THREE = ModelSpec((layer(3, (2, 3), (2, 2)), layer(3, (3, 2), (2, 2)), layer(2, (1, 2), None)), (10, 10))
-
-
-def problem(model, seed=0, images=4, masked=False):
-    """A state, and data, both drawn from the joint model."""
-    generator = np.random.Generator(np.random.Philox(seed))
-    state = draw_joint_state(images, model, NOISE, generator)
-    mask = generator.random((images, model.planes, *model.image_size)) < 0.7 if masked else None
-    return state, draw_joint_data(state, model, generator, mask)
 
 
 def single(model, seed, coefficients=1, case=""):
@@ -82,14 +74,13 @@ def test_two_layers_are_exact_for_one_coefficient_and_broken_by_two(seed):
 def test_vote_finds_the_positions_that_a_noiseless_image_follows(model, case):
     state, votes = single(model, 3, case=case)
     clean = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    data = LayerData(clean)
-    found = vote_joint(state, data, model)
+    found = vote_joint(state, LayerData(clean), model)
     for vote, planted, dictionary in zip(found, votes, state.shared.dictionaries[1:], strict=True):
         used = ~np.isnan(vote.share)
         assert used[0].any() or (dictionary[0] == 0).all()
         np.testing.assert_array_equal(vote.positions[used], planted[used])
         np.testing.assert_allclose(vote.share[used], 1)
-    atoms = project(Refined(model, NOISE, state, state, None, data))
+    atoms = project(Refined(model, NOISE, state, state, None, LayerData(clean)))
     assert atoms.attrs["winning_share"] == pytest.approx([1.0] * len(found))
     np.testing.assert_allclose(drawn(model, state, atoms.values), clean, atol=1e-12 * np.abs(clean).max())
 
@@ -112,16 +103,13 @@ def plain_winners(state, data, model, layer):
     shapes, upper = model.shapes(), state.shared.dictionaries[layer + 1]
     values = (*layer_values(state.local, state.shared.dictionaries, shapes), None)
     above = shapes[layer + 1]
-    blocks = (state.local.z, state.local.w) if layer + 2 == len(shapes) else (
-        state.local.positions[layer + 1], values[layer + 2]
-    )
+    on_top = layer + 2 == len(shapes)
+    blocks = (state.local.z, state.local.w) if on_top else (state.local.positions[layer + 1], values[layer + 2])
     maps = unpool(*blocks, above.map_size, above.block)
     where = map_indices(shapes[layer].map_size, shapes[layer].block)
     residual, seen = joint_residual(state, data, model), 1.0 if data.mask is None else data.mask
-    score = np.full((*upper.shape, where.shape[2]), -np.inf)
-    for top, k, a, b, m in np.ndindex(score.shape):
-        if where[a, b, m] >= 0:
-            score[top, k, a, b, m] = 0
+    score = np.zeros((*upper.shape, where.shape[2]))
+    score[:, :, where[: upper.shape[2], : upper.shape[3]] < 0] = -np.inf
     for n, top, s, t in np.argwhere(maps):
         for k, a, b in np.ndindex(upper.shape[1:]):
             v, i, j = maps[n, top, s, t] * upper[top, k, a, b], s + a, t + b
@@ -137,13 +125,13 @@ def plain_winners(state, data, model, layer):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("layer", [0, 1])
 def test_vote_is_the_plain_loop(layer, masked):
-    state, data = problem(THREE, 1, images=2, masked=masked)
+    state, data, *_ = draw_joint_from(THREE, NOISE, images=2, seed=1, hidden=0.3 if masked else None)
     score = plain_winners(state, data, THREE, layer)
     np.testing.assert_array_equal(vote_joint(state, data, THREE)[layer].positions, score.argmax(-1))
 
 
 def test_every_layer_is_carried_down():
-    state, data = problem(THREE, 4, images=3)
+    state, data, *_ = draw_joint_from(THREE, NOISE, seed=4)
     refined = Refined(THREE, NOISE, state, state, None, data)
     bottom, middle, top = project_layers(refined)
     np.testing.assert_array_equal(bottom, state.shared.dictionaries[0])
@@ -156,7 +144,7 @@ def test_every_layer_is_carried_down():
 
 
 def test_inference_is_under_the_precisions_of_the_refined_model():
-    state, data = problem(TWO, 4, images=3)
+    state, data, *_ = draw_joint_from(TWO, NOISE, seed=4)
     refined = Refined(TWO, NOISE, state, state, None, data)
     atoms = project(refined)
     codes = infer(refined, atoms, data.images, burn_in=3, collect=2)

@@ -9,14 +9,9 @@ from gdd_book.progress import Run
 SHORT = {"burn_in": 1, "collect": 1, "n_train": 20}
 
 
-@pytest.fixture(scope="module")
-def refinement():
+def test_fit_of_the_whole_model_and_of_its_projection():
     lengths = {"refine_burn_in": 1, "refine_collect": 2, "learned_burn_in": 1, "learned_collect": 1}
-    return experiments.run("mnist-refinement", SHORT | lengths)
-
-
-def test_fit_of_the_whole_model_and_of_its_projection(refinement):
-    found = refinement.dataset
+    found = experiments.run("mnist-refinement", SHORT | lengths).dataset
     last = found.residual.isel(noise=0).values[-1]
     assert found.rms.sel(model="noise fixed at 44") == pytest.approx(last, rel=0.2)
     assert found.rms.sel(model="pretrained") > last

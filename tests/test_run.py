@@ -47,11 +47,6 @@ def toy(monkeypatch, tmp_path):
     return seen
 
 
-def toy_folder(**changes):
-    """Where the toy keeps its checkpoint."""
-    return Run(checkpoints()).folder("toy", experiments.defaults("toy", "demo") | changes)
-
-
 def test_run_writes_a_record_and_prints_where(toy, capsys):
     assert run.main(["run", "toy", "-p", "n", "7", "-p", "sizes", "1", "2", "3", "-p", "noise=1e-2"]) == 0
     path = records.path_for("toy", "demo", {"n": 7, "sizes": (1, 2, 3), "noise": 0.01})
@@ -63,19 +58,15 @@ def test_run_writes_a_record_and_prints_where(toy, capsys):
     assert toy == [{"n": 7, "seed": 0, "noise": 0.01, "stop": False, "sizes": (1, 2, 3), "data": "digits"}]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nothing"], "experiment 'nothing' is not known; choose from bench, calibration,"),
-        (["toy", "-p", "m", "1"], "has no parameter m; it has n, seed, noise, stop, sizes, data"),
-        (["toy", "-p", "sizes", "1", "1"], "parameter sizes: (1, 1) given; one or more different values"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["nothing"], "experiment 'nothing' is not known; choose from bench, calibration,"),
+    (["toy", "-p", "m", "1"], "has no parameter m; it has n, seed, noise, stop, sizes, data"),
+    (["toy", "-p", "sizes", "1", "1"], "parameter sizes: (1, 1) given; one or more different values"),
+])
 def test_errors_are_one_line_and_no_work_is_done(toy, capsys, arguments, message):
     assert run.main(["run", *arguments]) == 2
     said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in said and said.count("\n") == 1
     assert toy == []
 
 
@@ -108,7 +99,7 @@ def test_interrupt_says_how_to_go_on_and_keeps_checkpoints(toy, capsys, tmp_path
 
 
 def test_restart_sets_old_checkpoints_aside(toy, tmp_path):
-    (folder := toy_folder()).mkdir(parents=True)
+    (folder := Run(checkpoints()).folder("toy", experiments.defaults("toy", "demo"))).mkdir(parents=True)
     (folder / "sweeps.txt").write_text("2")
     for number in (1, 2):
         assert run.main(["run", "toy", "--restart"]) == 0

@@ -45,8 +45,6 @@ def plain(value):
 
 
 # ---- nothing is forgotten
-
-
 @pytest.mark.parametrize("name", ["named", "refined"])
 def test_a_loaded_model_has_every_attribute_of_the_fitted_one(name, request, tmp_path):
     model = request.getfixturevalue(name)
@@ -78,8 +76,6 @@ def test_a_loaded_chain_goes_on_with_its_own_images_only(digits, tmp_path, refin
 
 
 # ---- damage is noticed
-
-
 def flips(whole, count):
     """The file with one bit changed, half of them near its beginning; then cut off at random places."""
     generator = np.random.default_rng(0)
@@ -110,15 +106,12 @@ def parameters(**changes):
     return lambda data: data.assign_attrs(parameters=json.dumps(json.loads(data.attrs["parameters"]) | changes))
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "projected_atoms")),
-        *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "output")),
-        lambda data: data.assign_attrs(layout=7), parameters(speed=3), parameters(model={"layers": 3}),
-        lambda data: data.drop_attrs(deep=False),
-    ],
-)
+@pytest.mark.parametrize("spoil", [
+    *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "projected_atoms")),
+    *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "output")),
+    lambda data: data.assign_attrs(layout=7), parameters(speed=3), parameters(model={"layers": 3}),
+    lambda data: data.drop_attrs(deep=False),
+])
 def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
     """Even where the checksum is right."""
     named.save(path := tmp_path / "m.nc")
@@ -150,7 +143,6 @@ def test_older_files_have_one_checksum_of_all(tmp_path):
 
 
 # ---- threads, full disks
-
 THREADS = """
 import sys, numpy as np, joblib, gdd
 model = gdd.load(sys.argv[1] + "/m.nc")
@@ -174,8 +166,7 @@ def test_what_is_read_where_it_is_used_waits_for_the_same_lock(tmp_path):
     for number, place in enumerate(places):
         files.write(whole.isel(image=slice(3 * number, 3 * number + 3)), place)
     lazy = files.open_several([str(place) for place in places], "image")
-    sent = pickle.loads(pickle.dumps(lazy))  # as to a worker
-    for one in (lazy, sent):
+    for one in (lazy, pickle.loads(pickle.dumps(lazy))):  # as sent to a worker
         with ThreadPoolExecutor(1) as pool:
             with files._LOCK:
                 reading = pool.submit(one.load)

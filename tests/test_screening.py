@@ -7,12 +7,7 @@ from gdd.model.joint import layer_values
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.model.state import EMPTY, JointLocal, Shard
 from gdd.reference.screening import mean_atom_images
-from gdd.sampler.preconditioner import (
-    design_products,
-    precondition_by_atom,
-    precondition_by_frequency,
-    precondition_by_plane,
-)
+from gdd.sampler import preconditioner
 
 TWO = ModelSpec((LayerSpec(2, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (8, 8))
 THREE = ModelSpec((LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2))), (11, 11))
@@ -60,8 +55,8 @@ def symmetric(apply, shape):
 
 
 def test_guess_by_atom_is_symmetric_and_positive():
-    shape, below, _ = upper_layer()
-    matrix = symmetric(precondition_by_atom(below, shape, np.array([3.0, 0.0]), np.full((2, 1), 1.5)), shape)
+    (shape, below, _), weights = upper_layer(), np.array([3.0, 0.0])
+    matrix = symmetric(preconditioner.precondition_by_atom(below, shape, weights, np.full((2, 1), 1.5)), shape)
     assert np.linalg.eigvalsh(matrix).min() > 0
     idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # an atom that nothing uses: the prior alone
     np.testing.assert_allclose(idle, np.eye(len(idle)) / 1.5, atol=1e-12)
@@ -70,10 +65,10 @@ def test_guess_by_atom_is_symmetric_and_positive():
 def test_guess_by_plane_is_the_inverse_where_the_data_say_more_and_diagonal_elsewhere():
     shape, below, _ = upper_layer()
     weights, gamma_d = np.array([3.0, 0.0]), np.array([[0.5, 1e4], [2.0, 7.0]])[:, : shape.planes]
-    matrix = symmetric(precondition_by_plane(below, shape, weights, gamma_d), shape)
+    matrix = symmetric(preconditioner.precondition_by_plane(below, shape, weights, gamma_d), shape)
     places = shape.atom_size[0] * shape.atom_size[1]
     for k, weight in enumerate(weights):
-        own = weight * design_products(below, shape.atom_size).astype(float)
+        own = weight * preconditioner.design_products(below, shape.atom_size).astype(float)
         own += np.diag(np.tile(weight * below.variance + gamma_d[k], places))
         near = np.tile([weight > 0, False], places)[: len(own)]
         wanted = np.diag(1 / np.diag(own))
@@ -88,7 +83,7 @@ def test_guess_by_frequency_is_symmetric_and_positive(by):
     maps = generator.standard_normal((3, 2, *shape.map_size))
     maps[:, 1] = 0.0  # an atom that nothing uses
     prior = {"nothing": np.full((1, 1), 1.5), "atom": np.array([[0.5], [2.0]]), "plane": np.array([[0.5, 2.0]])}[by]
-    apply = precondition_by_frequency(below, shape, maps, np.array([1.0, 2.0, 3.0]), prior, Shard())
+    apply = preconditioner.precondition_by_frequency(below, shape, maps, np.array([1.0, 2.0, 3.0]), prior, Shard())
     matrix = symmetric(apply, shape)
     assert np.linalg.eigvalsh(matrix).min() > 0
     idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # its prior alone, in order (row, col, plane)

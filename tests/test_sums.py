@@ -1,12 +1,14 @@
 """Sums over images: the same bits for any partition, along a tree that a definition of three lines gives."""
 
 import threading
+from collections import namedtuple
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.testing import assert_equal
 
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec
 from gdd.model.state import LayerData, Shard
@@ -102,6 +104,9 @@ def test_nodes_of_any_parts_give_the_tree(number):
         assert tree_total(parts)[0] == tree(list(values))
 
 
+Pair = namedtuple("Pair", ("one", "other"))
+
+
 @pytest.mark.parametrize("edges", PARTITIONS)
 def test_sums_over_images_do_not_depend_on_the_parts(edges):
     values = np.random.default_rng(0).standard_normal((edges[-1], 2)) * 1e8
@@ -124,14 +129,7 @@ def test_sums_over_images_do_not_depend_on_the_parts(edges):
     np.testing.assert_allclose(alone[:2], values.sum(axis=0), rtol=1e-9)
 
 
-class Pair(sums.NamedTuple):
-    one: np.ndarray
-    other: np.ndarray
-
-
 # ---- whole chains
-
-
 @pytest.fixture(scope="module")
 def images():
     return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 11, 11)).astype(np.float32) / 3
@@ -163,20 +161,14 @@ def assert_same(alone, parts):
 
 
 def check(state, parts):
-    for name, value in state.shared._asdict().items():
-        for shard in parts:
-            equal(value, getattr(shard.shared, name))
+    for shard in parts:
+        assert_equal(shard.shared, state.shared)
     for name, value in state.local._asdict().items():
         own = [getattr(shard.local, name) for shard in parts]
         if isinstance(value, tuple):
-            equal(value, [np.concatenate(each) for each in zip(*own, strict=True)])
+            assert_equal([np.concatenate(each) for each in zip(*own, strict=True)], value)
         else:
-            equal(value, np.concatenate(own) if len(value) > 1 else own[0])
-
-
-def equal(one, other):
-    for a, b in zip(one, other, strict=True) if isinstance(one, tuple) else [(one, other)]:
-        np.testing.assert_array_equal(a, b)
+            assert_equal(np.concatenate(own) if len(value) > 1 else own[0], value)
 
 
 LEARNED = Precision((), 2.0, 1.0)
@@ -206,16 +198,8 @@ def test_chains_have_the_same_bits_in_parts(images, case):
 def test_chains_of_masked_images_have_the_same_bits_in_parts(images):
     mask = np.random.default_rng(2).random(images.shape) < 0.8
     work = stages(*CASES["learned"][:1], CHAIN, FIXED)
-    alone = work(Shard(), (images, mask))
-
-    class Both(tuple):
-        def __len__(self):
-            return len(images)
-
-        def __getitem__(self, some):
-            return (images[some], mask[some]) if isinstance(some, slice) else tuple.__getitem__(self, some)
-
-    assert_same(alone, in_parts(work, Both((images, mask)), PARTITIONS[1]))
+    masked = lambda shard, some: work(shard, (images[some], mask[some]))  # noqa: E731
+    assert_same(masked(Shard(), slice(None)), in_parts(masked, np.arange(len(images)), PARTITIONS[1]))
 
 
 def test_a_checkpoint_of_some_parts_is_read_by_others(images, tmp_path, monkeypatch):
@@ -225,18 +209,15 @@ def test_a_checkpoint_of_some_parts_is_read_by_others(images, tmp_path, monkeypa
     work = stages(MODEL, CHAIN, FIXED, folder=tmp_path)
     alone = stages(MODEL, CHAIN, FIXED)(Shard(), images)
     for sweep in (1, 4):
+
+        def stopped(at, *arguments, sweep=sweep, advance=chains.advance):
+            if at.done == sweep:
+                raise Stop
+            return advance(at, *arguments)
+
         with monkeypatch.context() as stopping:
-            stopping.setattr(chains, "advance", stopped_at(sweep, chains.advance))
+            stopping.setattr(chains, "advance", stopped)
             found = in_parts(work, images, PARTITIONS[2 if sweep == 1 else 1])
             assert set(found) == {None}
     assert_same(alone, in_parts(work, images, PARTITIONS[2]))
     assert_same(alone, [work(Shard(), images)])
-
-
-def stopped_at(sweep, advance):
-    def one(at, *arguments):
-        if at.done == sweep:
-            raise Stop
-        return advance(at, *arguments)
-
-    return one

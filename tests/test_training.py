@@ -39,9 +39,7 @@ def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr("gdd.sampler.pretrain.sweep", None)
     monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
     again = training.trained_models(P, run)
-    np.testing.assert_array_equal(
-        again["refined"].state.shared.dictionaries[1], refined.state.shared.dictionaries[1]
-    )
+    np.testing.assert_array_equal(again["refined"].state.shared.dictionaries[1], refined.state.shared.dictionaries[1])
     for one, other in ((again["pretrained"].layers[1], fitted.layers[1]), (again["refined"], refined)):
         assert one.traces.identical(other.traces) and one.traces.attrs["cpu_seconds"] > 0
     with pytest.raises(TypeError):
@@ -71,11 +69,10 @@ def test_kept_results_are_of_the_same_images_model_and_code(tmp_path):
 
 
 @pytest.fixture
-def learned(pictures, monkeypatch):
+def learned(pictures):
     """Classes learned once; learns them again from these images, with changes to the parameters."""
-    monkeypatch.setitem(training.MODELS, "tiny", CHEAP)
-    p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "tiny", "burn_in": 2}
-    p |= {"collect": 1, "refined": False, **training.HELD_CALTECH}
+    p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "two layers"}
+    p |= {"burn_in": 2, "collect": 1, "refined": False, **training.HELD_CALTECH}
     images = training.normalised(training.caltech_images(p))
 
     def learn(images=images, within=None, **changes):
@@ -99,5 +96,5 @@ def test_a_class_of_another_model_or_code_is_learned_anew(learned, monkeypatch):
         patch.setattr(training, "trained_models", None)
         learn()
     bottom, top = CHEAP.layers
-    monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(bottom, replace(top, atoms=6))))
+    monkeypatch.setitem(training.MODELS, "two layers", replace(CHEAP, layers=(bottom, replace(top, atoms=6))))
     assert [one.sizes["atom"] for one in learn()] == [6, 6]

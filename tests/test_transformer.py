@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,13 +20,11 @@ import gdd
 from gdd import DeepDeconvolution, GddError, OneStepFeatures, OneStepSettings
 from gdd.base.compiling import on_threads
 
+INTERRUPTED = Mock(side_effect=KeyboardInterrupt)
 MODELS = {"deconvolution": DeepDeconvolution(**QUICK), "one step": OneStepFeatures(**ONE_STEP)}
-WHITENED = one_step(whitening=True, pool=(5, 5))
 
 
-@parametrize_with_checks([
-    DeepDeconvolution(**QUICK | {"atoms": (4,)}), OneStepFeatures(**ONE_STEP),
-])
+@parametrize_with_checks([DeepDeconvolution(**QUICK | {"atoms": (4,)}), OneStepFeatures(**ONE_STEP)])
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
 
@@ -36,8 +35,6 @@ def fitted(request, digits):
 
 
 # ---- images as people have them
-
-
 def test_one_image_has_many_layouts(digits, fitted):
     expected = fitted.transform(digits)
     ways = {
@@ -58,21 +55,18 @@ def test_units_of_the_pixels_do_not_matter(digits, fitted):
     assert moved.scale_.centre == pytest.approx(3 * fitted.scale_.centre + 7)
 
 
-@pytest.mark.parametrize(
-    ("change", "images", "message"),
-    [
-        ({"image_size": (5, 5)}, None, r"image_size: \(5, 5\) given; the images are \(28, 28\)"),
-        ({"n_jobs": 0}, None, "n_jobs: 0 given"),
-        ({"image_size": (4, 4)}, np.ones((5, 48)), "flat ones of 3 planes; give them with their axes"),
-        ({}, [np.eye(28), np.eye(20)], r"images: some of shape \(20, 20\), some of \(28, 28\); crop"),
-        ({}, np.ones((24, 24, 3)), r"looks like one colour picture; give images\[None\]"),
-        ({}, np.full((3, 8, 8), np.nan), "image 0 has no pixel but NaN"),
-        ({}, np.ma.ones((3, 8, 8)), r"a masked array given; give images.astype\(float\)"),
-        ({}, np.zeros((3, 8, 8)), "all pixels are alike"),
-        ({}, np.full((3, 8, 8), np.inf), "pixel image 0, plane 0, row 0, col 0 is inf"),
-        ({}, np.zeros((3, 2, 2, 2, 2)), "images: 5 axes of sizes"),
-    ],
-)
+@pytest.mark.parametrize(("change", "images", "message"), [
+    ({"image_size": (5, 5)}, None, r"image_size: \(5, 5\) given; the images are \(28, 28\)"),
+    ({"n_jobs": 0}, None, "n_jobs: 0 given"),
+    ({"image_size": (4, 4)}, np.ones((5, 48)), "flat ones of 3 planes; give them with their axes"),
+    ({}, [np.eye(28), np.eye(20)], r"images: some of shape \(20, 20\), some of \(28, 28\); crop"),
+    ({}, np.ones((24, 24, 3)), r"looks like one colour picture; give images\[None\]"),
+    ({}, np.full((3, 8, 8), np.nan), "image 0 has no pixel but NaN"),
+    ({}, np.ma.ones((3, 8, 8)), r"a masked array given; give images.astype\(float\)"),
+    ({}, np.zeros((3, 8, 8)), "all pixels are alike"),
+    ({}, np.full((3, 8, 8), np.inf), "pixel image 0, plane 0, row 0, col 0 is inf"),
+    ({}, np.zeros((3, 2, 2, 2, 2)), "images: 5 axes of sizes"),
+])
 @pytest.mark.parametrize("kind", MODELS)
 def test_bad_input_is_named_and_a_first_fit_that_fails_leaves_nothing(kind, change, images, message, digits):
     model = clone(MODELS[kind]).set_params(**change)
@@ -92,8 +86,6 @@ def test_one_picture_other_sizes_and_no_fit_are_named(digits, fitted):
 
 
 # ---- the same bits
-
-
 def test_a_feature_depends_on_its_image_alone_and_on_no_thread(digits, fitted):
     whole = fitted.transform(digits)
     for some in (slice(0, 1), slice(7, 9)):
@@ -122,7 +114,7 @@ def test_a_fit_begun_before_is_found_again_and_leaves_nothing_once_it_ends(digit
     """Whatever else is fitted with the same folder: other images, other parameters, the folds of a search."""
     model = clone(fitted).set_params(checkpoint=tmp_path)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("gdd.transformer.shutil.rmtree", interrupted)  # the last of all
+        patched.setattr("gdd.transformer.shutil.rmtree", INTERRUPTED)  # the last of all
         clone(model).fit(digits)
     chains = {path: path.read_bytes() for path in tmp_path.rglob("*.joblib")}
     grid = {f"pipeline__{'pretrain' if 'pretrain' in model.get_params() else 'sweeps'}": [(2, 1), (1, 1)]}
@@ -138,8 +130,6 @@ def test_a_fit_begun_before_is_found_again_and_leaves_nothing_once_it_ends(digit
 
 
 # ---- in a pipeline
-
-
 @pytest.mark.parametrize(("kind", "grid"), [
     ("deconvolution", {"deepdeconvolution__atoms": [(4, 4), (4, 6)]}),
     ("one step", {"onestepfeatures__settings": [OneStepSettings(margin=0), OneStepSettings(margin=1)]}),
@@ -160,15 +150,9 @@ def test_every_feature_has_a_name_of_its_own_in_a_table(digits, fitted):
 
 
 # ---- a fit that fails
-
-
-def interrupted(*_, **__):
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(("model", "places"), [
     (MODELS["deconvolution"], ("gdd.estimator.pretrain_layers", "gdd.estimator.project")),
-    (WHITENED, ("gdd.one_step.learn_atoms", "gdd.one_step.learn_whitening")),
+    (one_step(whitening=True, pool=(5, 5)), ("gdd.one_step.learn_atoms", "gdd.one_step.learn_whitening")),
 ], ids=["deconvolution", "one step, whitened"])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, monkeypatch, tmp_path):
     model = clone(model).set_params(image_size=(28, 28)).fit(table)
@@ -177,7 +161,7 @@ def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, mon
         model.fit(np.zeros((20, 128)))
     for place in places:
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(place, interrupted)
+            patched.setattr(place, INTERRUPTED)
             model.fit(table)
     assert vars(model).keys() == vars(pickle.loads(before)).keys()
     np.testing.assert_array_equal(model.transform(table), features)

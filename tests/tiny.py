@@ -57,8 +57,8 @@ LAYERS = {
     "top, large maps": (layer(3, (3, 3), None), 1, (7, 7), False),
     "gamma_e shared": (layer(noise=()), 1, (7, 7), False),
     "gamma_e fixed": (LayerSpec(2, (3, 3), (2, 2), proper(fixed=2.0), proper(), proper()), 1, (6, 6), False),
-    "gamma_e fixed by image": (LayerSpec(2, (3, 3), (2, 2), gamma_e=proper(IMAGE, fixed=2.0), gamma_d=proper(),
-                                         gamma_w=proper()), 1, (6, 6), False),
+    "gamma_e fixed by image": (LayerSpec(2, (3, 3), (2, 2), proper(IMAGE, fixed=2.0), proper(), proper()), 1, (6, 6),
+                               False),
     "atom larger than map": (layer(2, (5, 4), (2, 2)), 1, (7, 6), False),
     "masked, planes": (layer(2), 2, (6, 6), True),
     "masked": (layer(2), 1, (7, 7), True),
@@ -70,14 +70,18 @@ LAYERS = {
 WHOLE = [name for name, (*_, masked) in LAYERS.items() if not masked]
 
 
-def draw(name, images=3, seed=0):
-    """Draw state and data of one of `LAYERS` from its prior, in double precision."""
-    spec, planes, size, masked = LAYERS[name]
-    shape = layer_shape(spec, size, planes)
-    generator = np.random.default_rng([seed, list(LAYERS).index(name)])
+def draw_from(spec, size, planes=1, images=3, seed=0, hidden=None):
+    """Draw state and data of a layer from its prior, in double precision; a share of the pixels may be hidden."""
+    shape, generator = layer_shape(spec, size, planes), np.random.default_rng(seed)
     state = draw_state(images, spec, shape, generator)
-    mask = generator.random((images, planes, *size)) < 0.7 if masked else None
+    mask = None if hidden is None else generator.random((images, planes, *size)) < 1 - hidden
     return Tiny(state, draw_data(state, shape, generator, mask), spec, shape)
+
+
+def draw(name, images=3, seed=0):
+    """Draw from one of `LAYERS`."""
+    spec, planes, size, masked = LAYERS[name]
+    return draw_from(spec, size, planes, images, [seed, list(LAYERS).index(name)], 0.3 if masked else None)
 
 
 def every_z(shape, empty=True):
@@ -87,6 +91,12 @@ def every_z(shape, empty=True):
         [*[EMPTY] * empty, *np.flatnonzero(have[i, j])] for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)
     ]
     return np.array(list(itertools.product(*options)), np.int16).reshape(-1, 1, shape.atoms, *shape.grid)
+
+
+def corners(shape):
+    """Block rows and columns of every shape that a block can have."""
+    last = shape.grid[0] - 1, shape.grid[1] - 1
+    return dict.fromkeys([(0, 0), last, (0, last[1]), (last[0], 0)])
 
 
 def with_local(state, **parts):

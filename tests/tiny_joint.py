@@ -1,5 +1,6 @@
 """Small joint models for the tests: two or three layers, ragged blocks, empty blocks, planes, masks, signals."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,12 @@ THREE = ModelSpec((layer(2, (2, 2), (2, 3)), layer(3, (2, 2), (2, 2)), top(2, (1
 #: one row: 17 positions under blocks of 3, then 5 positions under blocks of 3
 SIGNAL = ModelSpec((layer(2, (1, 4), (1, 3)), layer(2, (1, 2), (1, 3)), top(2, (1, 2))), (1, 20))
 
+#: precisions of atoms and weights held: maps of 5x5 under 2x2 blocks, 3x3 of them; then maps of 2x2
+HELD = ModelSpec((
+    replace(layer(2), gamma_d=proper(fixed=1.0), gamma_w=proper(fixed=1.0)),
+    replace(top(), gamma_d=proper(fixed=1.0), gamma_w=proper(fixed=0.5)),
+), (7, 7))
+
 #: name -> (model, refinement, masked). Kernels are compiled for every number of layers, half a minute each
 JOINTS = {
     "two layers": (TWO, refinement(IMAGE), False),
@@ -52,13 +59,19 @@ JOINTS = {
 }
 
 
-def draw_joint(name, images=3):
-    """Draw state and data of one of `JOINTS` from its prior, in double precision."""
-    model, spec, masked = JOINTS[name]
-    generator = np.random.default_rng([0, 2 + list(JOINTS).index(name)])  # for which places of other tests were chosen
+def draw_joint_from(model, spec, images=3, seed=0, hidden=None):
+    """Draw state and data of a joint model from its prior, in double precision; a share of the pixels may be hidden."""
+    generator = np.random.default_rng(seed)
     state = draw_joint_state(images, model, spec, generator)
-    mask = generator.random((images, model.planes, *model.image_size)) < 0.7 if masked else None
+    mask = None if hidden is None else generator.random((images, model.planes, *model.image_size)) < 1 - hidden
     return TinyJoint(state, draw_joint_data(state, model, generator, mask), model, spec)
+
+
+def draw_joint(name, images=3):
+    """Draw from one of `JOINTS`."""
+    model, spec, masked = JOINTS[name]
+    seed = [0, 2 + list(JOINTS).index(name)]  # for which places of other tests were chosen
+    return draw_joint_from(model, spec, images, seed, 0.3 if masked else None)
 
 
 def p_values_of_draws(draws, choice):
