@@ -58,14 +58,17 @@ def tagged(notebook, tag):
 def test_a_chapter_runs_in_every_folder_on_every_device_at_a_readers_parameters(page):
     """The kernel's folder differs between the book, nbval and papermill."""
     notebook = chapter.read(notebooks.text_path(page))
-    for node in (node for cell in code_cells(notebook) for node in ast.walk(ast.parse(cell.source))):
+    cells = code_cells(notebook)
+    assert len(cells) <= 25 and max(len(cell.source.splitlines()) for cell in cells) <= 15
+    for node in (node for cell in cells for node in ast.walk(ast.parse(cell.source))):
+        assert not isinstance(node, ast.FunctionDef | ast.ClassDef)  # it belongs in the package
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             assert not PATH.search(node.value)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in CHAINS:
             assert "device" in [word.arg for word in node.keywords], ast.unparse(node)
     (parameters,) = tagged(notebook, "parameters")
     names = ast.parse(parameters.source).body
-    assert names and all(isinstance(node, ast.Assign) for node in names)
+    assert 1 <= len(names) <= 7 and all(isinstance(node, ast.Assign) for node in names)
 
 
 @pytest.mark.parametrize("page", CHAPTERS)

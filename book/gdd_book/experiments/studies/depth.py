@@ -138,19 +138,27 @@ def hidden_errors(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
 
 def _without_depth(fitted: Pretrained, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
     """Squared error on the same hidden pixels by one layer, pretrained, and by methods that know no layers."""
-    train, others = both
-    shown, chain = others[: len(others) // 5], training.chain_of(p, "test_")
-    parts = []
+    others = both[1]
+    return plain_errors(others, both[0], p, fitted).assign({
+        "truth": (("example", "row", "col"), rounded(others.values[:12, 0])),
+        "error_of_pixels": error_of(both, *both, p),
+    })
+
+
+def plain_errors(
+    others: xr.DataArray, train: xr.DataArray, p: Mapping, fitted: Pretrained | None = None
+) -> xr.Dataset:
+    """Squared error on the hidden pixels of `hidden_errors` without layers, and by layer 1 of ``fitted``."""
+    shown, parts = others[: len(others) // 5], []
     for hide in HIDING.values():
         mask = hide(shown.shape, p["seed"])
         filled = fill_plainly(shown, mask, train, choose_components(train, mask), "digit")
-        filled["one layer"] = interpolate_one_layer(shown, mask, fitted.layers[0], chain).values
+        if fitted is not None:
+            chain = training.chain_of(p, "test_")
+            filled["one layer"] = interpolate_one_layer(shown, mask, fitted.layers[0], chain).values
         parts.append([hidden_error(one, shown, mask) for one in filled.values()])
-    return xr.Dataset({
-        "plain_error": (("hiding", "way", "hidden_image"), np.float32(parts)),
-        "truth": (("example", "row", "col"), rounded(shown.values[:12, 0])),
-        "error_of_pixels": error_of(both, *both, p),
-    }, {"hiding": list(HIDING), "way": list(filled)})
+    errors = ("hiding", "way", "hidden_image"), np.float32(parts)
+    return xr.Dataset({"plain_error": errors}, {"hiding": list(HIDING), "way": list(filled)})
 
 
 def _readings(one: Refined, atoms: np.ndarray, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:

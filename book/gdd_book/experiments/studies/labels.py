@@ -15,7 +15,7 @@ from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd_book.experiments import common
 from gdd_book.experiments.atoms import describe_projection, in_own_percents, most_used
 from gdd_book.experiments.studies import precisions
-from gdd_book.experiments.studies.depth import hidden_errors, other_digits
+from gdd_book.experiments.studies.depth import hidden_errors, other_digits, plain_errors
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
 
@@ -124,7 +124,8 @@ def mnist_more_digits(p: dict, run: Run) -> common.Outcome:
 
     For each (learned_from, stage): test error in % by size, trial and feature, which are those of `mnist_labels` but
     for ridge regression and pixels; refined, also what the projection loses, the atoms used most, and the squared error
-    on hidden pixels of ``n_others`` / 5 training digits that no model learned from.
+    on hidden pixels of ``n_others`` / 5 training digits that no model learned from, and the same by methods that know no
+    layers, from as many digits.
     """
     subsets, train, test = _subsets(p)
     largest = datasets.load(p["data"], "train", n=max(p["learned_from"]), seed=p["seed"])
@@ -142,7 +143,8 @@ def mnist_more_digits(p: dict, run: Run) -> common.Outcome:
                 key: part[["error"]] for key, part in _classified(features, subsets, train, test, run).items()
             })
         described = describe_projection(projected, one.state, one.model)
-        rows[n] = common.along("stage", stages).merge(hidden_errors(one, others, p)).assign({
+        without = plain_errors(others, training.digits(own), p)
+        rows[n] = common.along("stage", stages).merge(hidden_errors(one, others, p)).merge(without).assign({
             "projection_error": described.projection_error.mean(),
             "most_used": (("shown", *DICTIONARY[1:]), in_own_percents(most_used(atoms, described.uses.values))),
             "cpu_seconds": float(one.traces.attrs["cpu_seconds"]),
