@@ -134,9 +134,9 @@ def _readings(
     for gamma_e in (p["refine_noise"], COARSE):
         keep(f"one sample, noise precision {gamma_e:g}",
              lambda images, gamma_e=gamma_e: _code(atoms, images, p, gamma_e=gamma_e).ml_sample)
-    short = {part: max(1, p[f"test_{part}"] // 5) for part in ("burn_in", "collect")}
+    short = p | {f"test_{part}": max(1, p[f"test_{part}"] // 5) for part in ("burn_in", "collect")}
     keep("mean of several chains", lambda images: sum(
-        _code(atoms, images, p, seed=1000 * (1 + chain) + p["seed"], **short)["mean"].values
+        _code(atoms, images, short, seed=1000 * (1 + chain) + p["seed"])["mean"].values
         for chain in range(p["chains"])) / p["chains"])
     keep("cooled to a mode", lambda images: cooled(atoms, images, p["seed"]))
     placed, everywhere = (placed_atoms(atoms.values, one, atoms.model.image_size) for one in (stride, (1, 1)))
