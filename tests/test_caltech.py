@@ -1,12 +1,14 @@
 """Experiments on pictures of Caltech's form, at their smallest: one class, layer by layer, the best features."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import xarray as xr
 from tiny import CHEAP
 
 import gdd
-from gdd import SecondLayer
+from gdd import OneStepFeatures, SecondLayer
 from gdd.inference.contrast import normalise_contrast
 from gdd_book import experiments, training
 from gdd_book.data import datasets
@@ -69,7 +71,8 @@ def test_every_feature_is_judged_and_test_images_change_only_the_judgement(monke
     asked |= {"burn_in": 3, "collect": 1, "seeds": (0, 1), "model": "two layers"}
     learned, real, load = [], ours._learn, ours.train_and_test
     changes = {"atoms": 5, "sizes": ((8, 8),), "pool": (3, 3), "weight_precision": 0.1, "verbose": False}
-    monkeypatch.setattr(ours, "CHANGES", changes | {"second": SecondLayer(10, (2, 1), (1, 1))})
+    photos = partial(OneStepFeatures.photos, **changes, second=SecondLayer(10, (2, 1), (1, 1)))
+    monkeypatch.setattr(OneStepFeatures, "photos", photos)
     scales = ours.Scale((28, 28), (1, 2, 3), 0.7), ours.Scale((20, 20), (1, 2), 0.3)
     monkeypatch.setattr(ours, "SCALES", scales)
 

@@ -141,6 +141,13 @@ class Learned(NamedTuple):
     chain: spec.ChainSpec  # of its last stage
 
 
+def lengths(usual: tuple[int, int], **stages: tuple[int, int]) -> dict[str, int]:
+    """Parameters of chains of these lengths, (burn-in, collected): of pretraining, and of others by their stage."""
+    named = {"": usual} | {f"{stage}_": pair for stage, pair in stages.items()}
+    return {f"{begin}{part}": n for begin, pair in named.items()
+            for part, n in zip(("burn_in", "collect"), pair, strict=True)}
+
+
 def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> spec.ChainSpec:
     """Return the chain whose lengths have names that begin with ``stage``, such as "refine_" or "test_"."""
     return spec.ChainSpec(p[f"{stage}burn_in"], p[f"{stage}collect"], p["seed"] if seed is None else seed)

@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from gdd.model.distributions import Dirichlet, Gamma, Gaussian
-from gdd.model.layer import block_groups, outcome_counts, residual
+from gdd.model.distributions import Gamma, Gaussian
+from gdd.model.layer import block_groups, residual
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, with_block
-from gdd.reference.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared
+from gdd.reference.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared, theta_given_z
 from gdd.reference.layer_sweep import Pieces
 from gdd.reference.random import Stream
 
@@ -86,10 +86,9 @@ def draw_log_theta(z: np.ndarray, spec: LayerSpec, shape: LayerShape, k: int, st
         return np.broadcast_to(np.log(spec.beta), (*shape.grid, 2))
     size = shape.block[0] * shape.block[1]
     out = np.full((*shape.grid, size + 1), -np.inf)
-    for group in block_groups(shape):
-        alpha = outcome_counts(z[:, k : k + 1], group)[0, 0] + 1.0 / (len(group[1]) + 1)
+    for group, theta in zip(block_groups(shape), theta_given_z(z[:, k : k + 1], shape), strict=True):
         seed = int(stream.uniform() * 2**52)
-        log_theta = np.log(Dirichlet(alpha).sample(np.random.Generator(np.random.Philox(key=[seed, 1]))))
+        log_theta = np.log(theta.sample(np.random.Generator(np.random.Philox(key=[seed, 1])))[0, 0])
         for i, j in np.argwhere(group[0]):
             out[i, j, np.append(group[1], size)] = log_theta
     return out

@@ -16,6 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import as_plain
 from gdd.model.convolution import correlate
+from gdd.plot import over_largest
 
 Array = np.ndarray | xr.DataArray
 
@@ -115,9 +116,7 @@ def best_parts(pictures: np.ndarray, bottom: np.ndarray) -> np.ndarray:
 
 def scaled(atoms: Array) -> np.ndarray:
     """Atoms over their largest magnitude, which no measure depends on."""
-    atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
-    largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True)
-    return np.divide(atoms, largest, out=np.zeros_like(atoms), where=largest > 0)
+    return over_largest(as_plain(atoms, DICTIONARY, "atoms").astype(float))
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> xr.DataArray:

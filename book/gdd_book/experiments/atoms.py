@@ -1,7 +1,7 @@
 """Dictionaries in the image plane, looked at and measured: Fig. 2a, 3 and 5, and the supplement's classes together."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
@@ -84,10 +84,10 @@ TEST_PRECISIONS = (100.0, 0.1)  # of noise and weights in reconstructions, the s
 
 @experiment(
     "mnist-dictionary", seed=0, **training.HEALTHY_DIGITS,
-    demo={"data": "digits", "n_train": 200, "n_held_out": 100, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
-          "refine_collect": 20, "test_burn_in": 60, "test_collect": 20},
-    paper={"data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "refine_burn_in": 80,
-           "refine_collect": 20, "test_burn_in": 150, "test_collect": 50},
+    demo={"data": "digits", "n_train": 200, "n_held_out": 100,
+          **training.lengths((60, 20), refine=(60, 20), test=(60, 20))},
+    paper={"data": "mnist", "n_train": 2000, "n_held_out": 500,
+           **training.lengths((300, 100), refine=(80, 20), test=(150, 50))},
 )
 def mnist_dictionary(p: dict, run: Run) -> Outcome:
     """Top atoms in the image plane, after pretraining, after refinement, and thresholded.
@@ -101,15 +101,12 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=p["seed"])
     model = training.digits_model(p)
     atoms, uses = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
-    for half in (0, 1):
-        images = train.isel(image=slice(half, None, 2))
-        setup = training.Setup(images, model, 2 * p["seed"] + half)
-        trained = training.trained_models(p | {"stages": training.STAGES}, run, setup, f"half {half + 1}, ")
+    for setup, trained in halves(train, model, p["seed"], p, run, "half"):
         pretrained, refined = trained.values()
         layers = [layer.state.shared.dictionary for layer in pretrained.layers]
         projected = {
             PRETRAINED: project(pretrained), NO_VOTE: collapse(layers, [model.layers[0].pool], [None])[-1],
-            CUT_DIGITS: dictionaries.cut_atoms(images.values, len(layers[-1]), model.projected_size),
+            CUT_DIGITS: dictionaries.cut_atoms(setup.images.values, len(layers[-1]), model.projected_size),
             REFINED: project(refined),
         }
         projected[THRESHOLDED] = dictionaries.threshold(projected[REFINED])
@@ -120,6 +117,13 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     dataset = _measure_halves(atoms, uses).merge(judge(atoms, "half", held_out, model.stride, TEST_PRECISIONS, p))
     chains = [training.chain_of(p, stage, 2 * p["seed"] + half) for stage in ("", "refine_") for half in (0, 1)]
     return outcome(dataset, p, train, model=model, chains=chains)
+
+
+def halves(images: xr.DataArray, model: ModelSpec, seed: int, p: dict, run: Run, word: str) -> Iterator[tuple]:
+    """Two disjoint halves, every other image each: what models of all stages are learned from, and these models."""
+    for half in (0, 1):
+        setup = training.Setup(images.isel(image=slice(half, None, 2)), model, 2 * seed + half)
+        yield setup, training.trained_models(p, run, setup, f"{word} {half + 1}, ")
 
 
 def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
@@ -186,11 +190,10 @@ TEST_GAMMA_W = 1e-3  # precision of the weights in reconstructions: atoms of uni
 
 @experiment(
     "caltech-faces", choices=CHOICES, seed=0, stages=training.STAGES, **training.HEALTHY_CALTECH,
-    demo={"data": "digits", "class_name": "0", "n_train": 4, "n_held_out": 2, "burn_in": 6, "collect": 2,
-          "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 10, "test_collect": 5, "voters": 1},
-    paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_held_out": 30, "burn_in": 60,
-           "collect": 20, "refine_burn_in": 15, "refine_collect": 5, "test_burn_in": 200, "test_collect": 50,
-           "voters": 8},
+    demo={"data": "digits", "class_name": "0", "n_train": 4, "n_held_out": 2,
+          **training.lengths((6, 2), refine=(2, 1), test=(10, 5)), "voters": 1},
+    paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_held_out": 30,
+           **training.lengths((60, 20), refine=(15, 5), test=(200, 50)), "voters": 8},
 )
 def caltech_faces(p: dict, run: Run) -> Outcome:
     """Atoms of three layers learned from faces, in the image plane, after pretraining and after refinement.
@@ -204,14 +207,12 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
     train = normalise_contrast(raw)
     model = training.caltech_model("faces", p)
     stacks, chains, models = {}, [], {}
-    for half in (0, 1):
-        images = train.isel(image=slice(half, None, 2))
-        setup = training.Setup(images, model, 2 * p["seed"] + half)
-        chains.append(training.trained_models(p, run, setup, f"set {half + 1}, "))
-        models |= training.learned(f"caltech-faces-{half + 1}", chains[-1], setup, p)
-        found = _projected(chains[-1], p, len(images))
+    for setup, trained in halves(train, model, p["seed"], p, run, "set"):
+        chains.append(trained)
+        models |= training.learned(f"caltech-faces-{len(chains)}", trained, setup, p)
+        found = _projected(trained, p, len(setup.images))
         sizes = [(len(atoms), atoms.shape[2:]) for atoms in found[training.STAGES[0]]]
-        found[FACES] = [dictionaries.cut_atoms(images.values, count, size) for count, size in sizes]
+        found[FACES] = [dictionaries.cut_atoms(setup.images.values, count, size) for count, size in sizes]
         for kind, layers in found.items():
             stacks.setdefault(kind, []).append(layers)
     top = {kind: [layers[-1] for layers in both] for kind, both in stacks.items()}
@@ -249,10 +250,10 @@ def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
 # ---- Fig. 5 and its like in the supplement
 @experiment(
     "caltech-classes", choices=CHOICES, seed=0, stages=training.STAGES, **training.HEALTHY_CALTECH,
-    demo={"data": "digits", "classes": ("0", "1"), "n_train": 3, "burn_in": 6, "collect": 2, "refine_burn_in": 2,
-          "refine_collect": 1, "voters": 1},
+    demo={"data": "digits", "classes": ("0", "1"), "n_train": 3, **training.lengths((6, 2), refine=(2, 1)),
+          "voters": 1},
     paper={"data": "caltech101", "classes": ("nautilus", "pyramid", "revolver", "umbrella"), "n_train": 15,
-           "burn_in": 60, "collect": 20, "refine_burn_in": 30, "refine_collect": 10, "voters": 4},
+           **training.lengths((60, 20), refine=(30, 10)), "voters": 4},
 )
 def caltech_classes(p: dict, run: Run) -> Outcome:
     """Each class alone, and how alike the classes' dictionaries are, by layer.
@@ -265,11 +266,9 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
     stacks = {}
     for number, name in enumerate(p["classes"]):
         images = normalise_contrast(training.pictures(p, (name,), 2 * p["n_train"]))
-        for half in (0, 1):
-            part = images.isel(image=slice(half, None, 2))
-            seed = 2 * (p["seed"] * len(p["classes"]) + number) + half  # unused atoms must not be the same noise
-            trained = training.trained_models(p, run, training.Setup(part, model, seed), f"{name}, set {half + 1}, ")
-            for stage, layers in _projected(trained, p, len(part)).items():
+        seed = p["seed"] * len(p["classes"]) + number  # unused atoms must not be the same noise
+        for setup, trained in halves(images, model, seed, p, run, f"{name}, set"):
+            for stage, layers in _projected(trained, p, len(setup.images)).items():
                 stacks.setdefault(stage, []).append(layers)
     parts, match = [], partial(dictionaries.match_layers, reaches=dictionaries.reaches_of(model))
     for layers in stacks.values():  # of the first set and of the second set of every class in turn
@@ -283,12 +282,10 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
 
 @experiment(
     "caltech-joint", choices=CHOICES, seed=0, stages=training.STAGES, **training.HEALTHY_CALTECH,
-    demo={"data": "digits", "classes": ("0", "1"), "model": "three layers", "n_train": 3, "burn_in": 6, "collect": 2,
-          "refine_burn_in": 2, "refine_collect": 1, "voters": 1},
-    paper={"data": "caltech101", "classes": ("ketch", "nautilus", "revolver", "stop_sign", "umbrella",
-                                             "windsor_chair"),
-           "model": "faces", "n_train": 6, "burn_in": 60, "collect": 20, "refine_burn_in": 30, "refine_collect": 10,
-           "voters": 6},
+    demo={"data": "digits", "classes": ("0", "1"), "model": "three layers", "n_train": 3,
+          **training.lengths((6, 2), refine=(2, 1)), "voters": 1},
+    paper={"data": "caltech101", "classes": ("ketch", "nautilus", "revolver", "stop_sign", "umbrella", "windsor_chair"),
+           "model": "faces", "n_train": 6, **training.lengths((60, 20), refine=(30, 10)), "voters": 6},
 )
 def caltech_joint(p: dict, run: Run) -> Outcome:
     """Several classes learned together: whose atoms they are, layer by layer.
@@ -312,8 +309,6 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     dataset["weight_share"] = xr.concat([weight_shares(trained[stage]) for stage in stacks], "stage")
     shown = np.rint(100 * images.values[: len(p["classes"]), 0]).clip(-127, 127).astype(np.int8)
     dataset["images"] = ("example", "row", "col"), shown
-    if training.STAGES[1] in trained:
-        dataset["refinement_log_joint"] = DRAW, trained[training.STAGES[1]].traces.log_joint.values[0]
     models = training.learned("caltech-joint", trained, setup, p)
     return outcome(dataset, p, images, models, model=model, refinement=training.refinement_for(p["refine_noise"]))
 
@@ -338,8 +333,8 @@ def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
 @experiment(
     "caltech-class", choices=CHOICES | {"data": training.CALTECH}, data="caltech101", classes=("revolver",),
     per_class=30, seed=0, model="three layers", voters=10, **training.HEALTHY_CALTECH,
-    demo={"burn_in": 15, "collect": 5, "refine_burn_in": 6, "refine_collect": 2},
-    paper={"burn_in": 1500, "collect": 500, "refine_burn_in": 1500, "refine_collect": 500},
+    demo=training.lengths((15, 5), refine=(6, 2)),
+    paper=training.lengths((1500, 500), refine=(1500, 500)),
 )
 def caltech_class(p: dict, run: Run) -> Outcome:
     """One class, from its images to refined atoms: what it costs, and what every layer has learned.

@@ -125,10 +125,9 @@ def shrink(images: xr.DataArray) -> xr.DataArray:
 @experiment(
     "caltech-accuracy", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", refined=True,
     seeds=(0,), voters=10, **training.HEALTHY_CALTECH,
-    demo={"n_classes": 3, "per_class": 10, "n_test": 10, "burn_in": 15, "collect": 5, "refine_burn_in": 6,
-          "refine_collect": 2, "test_burn_in": 30, "test_collect": 10},
-    paper={"n_classes": 101, "per_class": 30, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-           "refine_collect": 500, "test_burn_in": 500, "test_collect": 200},
+    demo={"n_classes": 3, "per_class": 10, "n_test": 10, **training.lengths((15, 5), refine=(6, 2), test=(30, 10))},
+    paper={"n_classes": 101, "per_class": 30, "n_test": 1000,
+           **training.lengths((1500, 500), refine=(1500, 500), test=(500, 200))},
 )
 def caltech_accuracy(p: dict, run: Run) -> Outcome:
     """Learn every class, deconvolve, classify, for each split.
@@ -168,10 +167,8 @@ ONE_DECONVOLUTION, ALL_LAYERS = "one deconvolution, projected atoms", "layer by 
 @experiment(
     "caltech-layerwise", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
     **training.HELD_CALTECH,
-    demo={"n_classes": 2, "per_class": 10, "n_test": 5, "burn_in": 15, "collect": 5, "test_burn_in": 30,
-          "test_collect": 10, "layer_burn_in": 6, "layer_collect": 4},
-    paper={"n_classes": 6, "per_class": 30, "n_test": 15, "burn_in": 60, "collect": 20, "test_burn_in": 100,
-           "test_collect": 50, "layer_burn_in": 20, "layer_collect": 10},
+    demo={"n_classes": 2, "per_class": 10, "n_test": 5, **training.lengths((15, 5), test=(30, 10), layer=(6, 4))},
+    paper={"n_classes": 6, "per_class": 30, "n_test": 15, **training.lengths((60, 20), test=(100, 50), layer=(20, 10))},
 )
 def caltech_layerwise(p: dict, run: Run) -> Outcome:
     """The supplement's second table of layer-by-layer classification: one deconvolution or layer by layer.
@@ -233,10 +230,8 @@ def _in_layers(learned: Learned, images: xr.DataArray, run: Run) -> dict[str, li
 @experiment(
     "caltech-testing", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
     **training.HELD_CALTECH,
-    demo={"n_classes": 2, "per_class": 10, "n_images": 3, "burn_in": 15, "collect": 5, "test_burn_in": 30,
-          "test_collect": 10},
-    paper={"n_classes": 101, "per_class": 30, "n_images": 40, "burn_in": 60, "collect": 20, "test_burn_in": 500,
-           "test_collect": 200},
+    demo={"n_classes": 2, "per_class": 10, "n_images": 3, **training.lengths((15, 5), test=(30, 10))},
+    paper={"n_classes": 101, "per_class": 30, "n_images": 40, **training.lengths((60, 20), test=(500, 200))},
 )
 def caltech_testing(p: dict, run: Run) -> Outcome:
     """What a test image costs: real images, the atoms of all classes, the paper's sweeps at test time.

@@ -1,12 +1,12 @@
 """Images that the models fill in or make up: Fig. 2b, the top of 2c, Fig. 4, and the supplement's generated digits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from gdd.base.axes import COL, IMAGE, LABEL, ROW
+from gdd.base.axes import COL, DICTIONARY, IMAGE, LABEL, ROW
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.fixed_dictionary import shared_of
 from gdd.inference.generation import positions_of_one_image, resample_top
@@ -19,9 +19,9 @@ from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import rounded
 from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
-from gdd_book.evaluate.classify import error, fit_svm
+from gdd_book.evaluate.classify import Svm, error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
-from gdd_book.experiments.atoms import in_own_percents, most_used
+from gdd_book.experiments.atoms import in_own_percents, most_used, uses_of
 from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.progress import Run
 
@@ -39,21 +39,15 @@ def hide_at_random(shape: tuple[int, ...], seed: int, share: float = 0.5) -> np.
 
 def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
     """Mask that hides one half of each image: left, right, top and bottom in turn."""
-    mask = np.ones(shape, bool)
-    rows, cols = (n // 2 for n in shape[2:])
-    mask[0::4, :, :, :cols] = False
-    mask[1::4, :, :, cols:] = False
-    mask[2::4, :, :rows] = False
-    mask[3::4, :, rows:] = False
+    mask, (rows, cols) = np.ones(shape, bool), (n // 2 for n in shape[2:])
+    mask[0::4, ..., :cols] = mask[1::4, ..., cols:] = mask[2::4, :, :rows] = mask[3::4, :, rows:] = False
     return mask
 
 
 def hide_but_a_strip(shape: tuple[int, ...]) -> np.ndarray:
     """Mask that shows the middle quarter of each image's columns, or of its rows, in turn."""
-    mask = np.zeros(shape, bool)
-    down, across = ((n - n // 4) // 2 for n in shape[2:])
-    mask[0::2, :, :, across : across + shape[3] // 4] = True
-    mask[1::2, :, down : down + shape[2] // 4] = True
+    mask, (down, across) = np.zeros(shape, bool), ((n - n // 4) // 2 for n in shape[2:])
+    mask[0::2, ..., across : across + shape[3] // 4] = mask[1::2, :, down : down + shape[2] // 4] = True
     return mask
 
 
@@ -73,13 +67,13 @@ def baselines(word: str) -> tuple[str, ...]:
 
 def complete(
     test: xr.DataArray, train: xr.DataArray, trained: dict, p: dict, run: Run, word: str, hiding: Sequence[str],
-    examples: int, more: Callable[[dict[str, np.ndarray], np.ndarray], dict] = lambda filled, mask: {},
+    examples: int, svm: Svm | None = None,
 ) -> xr.Dataset:
     """Hide, fill in by every method from the same training images, compare on what was hidden.
 
-    ``trained`` has a model for each of `gdd_book.training.STAGES`; ``more`` makes further variables from filled images
-    and mask. Returns along ``hiding`` ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way,
-    example, row, col), ``mask``, ``components`` of the principal components, ``truth``.
+    ``trained`` has a model for each of `gdd_book.training.STAGES`. Returns along ``hiding`` ``hidden_error`` (way,
+    image): squared error on hidden pixels; ``filled`` (way, example, row, col), ``mask``, ``components`` of the
+    principal components, ``truth``; with a classifier ``wrong`` (way,), see `wrong_share`.
     """
     (fitted, refined), chain, parts = trained.values(), training.chain_of(p, "test_"), {}
     noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
@@ -99,8 +93,15 @@ def complete(
             "hidden_error": (("way", IMAGE), np.array(errors, "f4")),
             "filled": (("way", "example", ROW, COL), rounded(np.array(shown))),
             "mask": (("example", ROW, COL), mask[:examples, 0]),
-        } | more(filled, mask), {"way": list(filled)}).assign(components=components)
+        }, {"way": list(filled)}).assign(components=components)
+        if svm is not None:
+            parts[name]["wrong"] = "way", [wrong_share(svm, test, one, mask) for one in filled.values()]
     return along("hiding", parts).assign(truth=(("example", ROW, COL), rounded(test.values[:examples, 0])))
+
+
+def wrong_share(svm: Svm, test: xr.DataArray, filled: np.ndarray, mask: np.ndarray | bool) -> float:
+    """Share in % of test images, hidden pixels filled in, observed ones as they were, that get a wrong label."""
+    return 100 * float((svm.predict(np.where(mask, test.values, filled)) != test[LABEL].values).mean())
 
 
 def fill_plainly(
@@ -117,10 +118,9 @@ def fill_plainly(
 
 @experiment(
     "mnist-interpolation", seed=0, **training.DEEP_DIGITS, learned_planes=True, dictionary_every=4,
-    demo={"data": "digits", "n_train": 200, "n_test": 40, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
-          "refine_collect": 20, "test_burn_in": 60, "test_collect": 30},
-    paper={"data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-           "refine_collect": 500, "test_burn_in": 100, "test_collect": 100},
+    demo={"data": "digits", "n_train": 200, "n_test": 40, **training.lengths((60, 20), refine=(60, 20), test=(60, 30))},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 500,
+           **training.lengths((1500, 500), refine=(1500, 500), test=(100, 100))},
 )
 def mnist_interpolation(p: dict, run: Run) -> Outcome:
     """Half of every test digit hidden, or three quarters, and filled in by one layer, by two, and by plain methods.
@@ -131,23 +131,16 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
     train, test = training.digits(p), training.digits(p, "test")
     svm = fit_svm(train, train[LABEL].values, seed=p["seed"])
     trained = training.trained_models(p, run)
-
-    def wrong(filled: dict, mask: np.ndarray) -> dict:
-        labels = [svm.predict(np.where(mask, test.values, pixels)) for pixels in filled.values()]
-        return {"wrong": ("way", [100 * (found != test[LABEL].values).mean() for found in labels])}
-
-    dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING | HARDER), 12, wrong)
-    dataset["wrong_whole"] = float(100 * (svm.predict(test) != test[LABEL].values).mean())
+    dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING | HARDER), 12, svm)
+    dataset["wrong_whole"] = wrong_share(svm, test, test.values, True)
     one = trained[training.STAGES[1]]
     return outcome(dataset, p, train, model=one.model, refinement=one.refinement)
 
 
 @experiment(
     "mnist-large-atoms", seed=0, noise_precision=2.0, weight_precision=0.1, atoms=160, atom_size=25,
-    demo={"data": "digits", "n_train": 200, "n_test": 40, "burn_in": 20, "collect": 10, "test_burn_in": 20,
-          "test_collect": 10},
-    paper={"data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 300, "collect": 100, "test_burn_in": 100,
-           "test_collect": 100},
+    demo={"data": "digits", "n_train": 200, "n_test": 40, **training.lengths((20, 10), test=(20, 10))},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 500, **training.lengths((300, 100), test=(100, 100))},
 )
 def mnist_large_atoms(p: dict, run: Run) -> Outcome:
     """Fill in the digits of `mnist_interpolation` by one layer whose atoms are as many and as large as two layers' are.
@@ -168,26 +161,21 @@ def mnist_large_atoms(p: dict, run: Run) -> Outcome:
         mask, chain = hide(test.shape, p["seed"]), training.chain_of(p, "test_")
         with run.bar(len(test) * chain.sweeps, f"filling in, hidden {name}") as bar:
             filled = interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step).values
-        labels = svm.predict(np.where(mask, test.values, filled))
         parts[name] = xr.Dataset({
             "hidden_error": (IMAGE, np.float32(hidden_error(filled, test, mask))),
-            "filled": (("example", ROW, COL), rounded(filled[:12, 0])),
-            "wrong": 100 * float((labels != test[LABEL].values).mean()),
+            "filled": (("example", ROW, COL), rounded(filled[:12, 0])), "wrong": wrong_share(svm, test, filled, mask),
         })
-    dataset = along("hiding", parts)
-    state = fitted.layers[0].state
-    dataset["most_used"] = (("shown", "plane", "atom_row", "atom_col"), in_own_percents(
-        most_used(state.shared.dictionary, (state.local.z >= 0).sum(axis=(0, 2, 3)))
-    ))
+    dataset, atoms = along("hiding", parts), fitted.layers[0].state.shared.dictionary
+    dataset["most_used"] = ("shown", *DICTIONARY[1:]), in_own_percents(most_used(atoms, uses_of(fitted)))
     return outcome(dataset, p, train, model=model)
 
 
 @experiment(
     "caltech-interpolation", choices={"data": ("digits", *training.CALTECH)}, seed=0, **training.HEALTHY_CALTECH,
-    demo={"data": "digits", "class_name": "0", "n_train": 10, "n_test": 2, "burn_in": 6, "collect": 2,
-          "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 2, "test_collect": 2},
-    paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_test": 16, "burn_in": 60,
-           "collect": 20, "refine_burn_in": 15, "refine_collect": 5, "test_burn_in": 20, "test_collect": 10},
+    demo={"data": "digits", "class_name": "0", "n_train": 10, "n_test": 2,
+          **training.lengths((6, 2), refine=(2, 1), test=(2, 2))},
+    paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_test": 16,
+           **training.lengths((60, 20), refine=(15, 5), test=(20, 10))},
 )
 def caltech_interpolation(p: dict, run: Run) -> Outcome:
     """Half of every face hidden and filled in; the faces are others than those of training."""
@@ -208,10 +196,8 @@ EXAMPLES = 30
 
 @experiment(
     "mnist-generated", seed=0, **training.DEEP_DIGITS, learned_planes=True, dictionary_every=4,
-    demo={"data": "digits", "n_train": 200, "n_generated": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
-          "refine_collect": 20},
-    paper={"data": "mnist", "n_train": 1000, "n_generated": 1000, "burn_in": 1500, "collect": 500,
-           "refine_burn_in": 1500, "refine_collect": 500},
+    demo={"data": "digits", "n_train": 200, "n_generated": 200, **training.lengths((60, 20), refine=(60, 20))},
+    paper={"data": "mnist", "n_train": 1000, "n_generated": 1000, **training.lengths((1500, 500), refine=(1500, 500))},
 )
 def mnist_generated(p: dict, run: Run) -> Outcome:
     """Digits drawn from the model, and whether a classifier can tell them from real ones.

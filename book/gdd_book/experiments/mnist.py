@@ -23,10 +23,8 @@ CODES = (*KINDS, "magnitude", "inclusion")
 # ---- Table 1
 @common.experiment(
     "mnist-error", choices={"codes": CODES}, data="mnist", seed=0, **training.HELD_DIGITS,
-    demo={"n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
-          "codes": CODES},
-    paper={"n_train": 10000, "n_test": 10000, "burn_in": 1500, "collect": 500, "test_burn_in": 500,
-           "test_collect": 200, "codes": KINDS},
+    demo={"n_train": 1000, "n_test": 10000, **training.lengths((60, 20), test=(60, 20)), "codes": CODES},
+    paper={"n_train": 10000, "n_test": 10000, **training.lengths((1500, 500), test=(500, 200)), "codes": KINDS},
 )
 def mnist_error(p: dict, run: Run) -> common.Outcome:
     """Pretrain, project, deconvolve training and test digits in one layer, classify.
@@ -71,10 +69,10 @@ def one_step(fitted: Pretrained, images: xr.DataArray, atoms: np.ndarray | None 
 
 @common.experiment(
     "mnist-curve", choices={"codes": CODES}, codes=KINDS, **training.HELD_DIGITS,
-    demo={"data": "digits", "sizes": (200, 400), "trials": 3, "trials_above": 2, "n_test": 500, "burn_in": 60,
-          "collect": 20, "test_burn_in": 60, "test_collect": 20},
+    demo={"data": "digits", "sizes": (200, 400), "trials": 3, "trials_above": 2, "n_test": 500,
+          **training.lengths((60, 20), test=(60, 20))},
     paper={"data": "mnist", "sizes": (1000, 2000, 5000), "trials": 10, "trials_above": 2, "n_test": 10000,
-           "burn_in": 300, "collect": 100, "test_burn_in": 100, "test_collect": 50},
+           **training.lengths((300, 100), test=(100, 50))},
 )
 def mnist_curve(p: dict, run: Run) -> common.Outcome:
     """Run `mnist_error` on several subsets of several sizes, of which only the errors are kept.
@@ -106,10 +104,10 @@ WAYS = (
 
 @common.experiment(
     "mnist-layerwise", seed=0, **training.HEALTHY_DIGITS,
-    demo={"data": "digits", "n_train": 200, "n_test": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
-          "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "joint_burn_in": 30, "joint_collect": 10},
-    paper={"data": "mnist", "n_train": 1000, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 150,
-           "refine_collect": 50, "test_burn_in": 100, "test_collect": 50, "joint_burn_in": 60, "joint_collect": 30},
+    demo={"data": "digits", "n_train": 200, "n_test": 200,
+          **training.lengths((60, 20), refine=(60, 20), test=(60, 20), joint=(30, 10))},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 1000,
+           **training.lengths((1500, 500), refine=(150, 50), test=(100, 50), joint=(60, 30))},
 )
 def mnist_layerwise(p: dict, run: Run) -> common.Outcome:
     """Codes of the same digits in three ways, with pretrained and with refined dictionaries.

@@ -63,7 +63,7 @@ def show_ranks(record: xr.Dataset) -> Figure:
     The band holds 99.9 % of the paths at each rank if ranks are uniform; lines that leave it have a colour and a name.
     Source: Säilynoja, Bürkner & Vehtari 2022 for the form. Checked: tests/test_calibration.py.
     """
-    ranks = int(record.attrs.get("ranks", record["rank"].values.max() + 1))
+    ranks = int(record.attrs["ranks"])
     share = np.arange(1, ranks + 1) / ranks
     figure, axes = style.new_figure(1, 2, height=3.4, sharey=True)
     for panel, name, title in zip(axes, ("pooled", "P5"), ("correct sampler", "misprint P5"), strict=True):

@@ -109,8 +109,7 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
     for picture, panel, title in zip(pictures, axes.flat, titles, strict=False):
         largest = np.abs(picture).max() or 1
         style.draw_picture(panel, picture, title, (-largest, largest))
-        for spine in panel.spines.values():
-            spine.set(visible=True, color=style.COLOURS["grey"], linewidth=0.5)
+        panel.spines[:].set(visible=True, color=style.COLOURS["grey"], linewidth=0.5)
     return style.finish(figure)
 
 

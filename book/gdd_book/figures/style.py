@@ -131,8 +131,7 @@ def finish(figure: Figure) -> Figure:
 def bare(axes: Axes) -> Axes:
     """No ticks and no frame: for pictures."""
     axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     return axes
 
 
@@ -152,10 +151,10 @@ def draw_picture(panel: Axes, picture: np.ndarray, title: str = "", ends: tuple[
 
 
 def draw_row(panels: Sequence[Axes], pictures: Sequence[np.ndarray], name: str = "", titles: Sequence[str] = (),
-             ends: tuple[float, float] = (-1, 1), colours: str = "gray", smaller: int = 1) -> None:
+             ends: tuple[float, float] = (-1, 1), smaller: int = 1) -> None:
     """Pictures (row, col) in a row of panels, each below its title, the row's name on the left."""
     for panel, picture, title in zip(panels, pictures, titles or [""] * len(pictures), strict=False):
-        draw_picture(panel, picture, title, ends, colours, smaller)
+        draw_picture(panel, picture, title, ends, smaller=smaller)
     panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=FONT - smaller)
 
 

@@ -21,7 +21,6 @@ from gdd_book.checks.shortcuts import SHORTCUTS
 from gdd_book.experiments.common import Outcome, experiment
 from gdd_book.progress import Run
 
-SAMPLER, STATISTIC, MOMENT, REPLICATE = "sampler", "statistic", "moment", "replicate"
 DRAWS, BINS = 31, 8  # ranks 0 to 31, four to a bin
 
 
@@ -80,8 +79,7 @@ RANKED = ("pooled", "top layer", "P4", "P5", "P6, rate only")
 )
 def calibration(p: dict, run: Run) -> Outcome:
     """Exact tests of every sampler, and of the misprints that must fail them."""
-    samplers = CORRECT | WRONG
-    exact, alternating, rank = {}, {}, {}
+    samplers, exact, alternating, rank = CORRECT | WRONG, {}, {}, {}
     with on_threads(1):  # images are few and small: threads would only wait for each other
         for name, (small, step) in samplers.items():
             number = p["replicates"] if name in CORRECT and name not in SLOW else p["wrong"]
@@ -114,21 +112,16 @@ def gathered(exact: dict, alternating: dict, rank: dict) -> xr.Dataset:
     ``exact_start``, ``geweke``: p-values (sampler, moment, statistic); ``rank`` (ranked, replicate, statistic), -1
     where a sampler had fewer replicates; ``uniformity`` (ranked, statistic)
     """
-    dims = (SAMPLER, MOMENT, STATISTIC)
+    tests = ("sampler", "moment", "statistic")
     ranked = np.full((len(rank), max(map(len, rank.values())), len(checks.STATISTICS)), -1, np.int16)
     for filled, found in zip(ranked, rank.values(), strict=True):
         filled[: len(found)] = found
-    return xr.Dataset(
-        {
-            "exact_start": (dims, np.stack(list(exact.values()))),
-            "geweke": (dims, np.stack(list(alternating.values()))),
-            "rank": (("ranked", REPLICATE, STATISTIC), ranked),
-            "uniformity": (("ranked", STATISTIC), np.stack([checks.uniformity(r, DRAWS, BINS) for r in rank.values()])),
-            "correct": ((SAMPLER,), np.array([name in CORRECT for name in exact])),
-        },
-        coords={
-            SAMPLER: list(exact), MOMENT: ["mean", "mean square"], STATISTIC: list(checks.STATISTICS),
-            "ranked": list(rank),
-        },
-        attrs={"ranks": DRAWS + 1},
-    )
+    return xr.Dataset({
+        "exact_start": (tests, [*exact.values()]), "geweke": (tests, [*alternating.values()]),
+        "rank": (("ranked", "replicate", "statistic"), ranked),
+        "uniformity": (("ranked", "statistic"), [checks.uniformity(one, DRAWS, BINS) for one in rank.values()]),
+        "correct": ("sampler", [name in CORRECT for name in exact]),
+    }, {
+        "sampler": list(exact), "moment": ["mean", "mean square"], "statistic": list(checks.STATISTICS),
+        "ranked": list(rank),
+    }, {"ranks": DRAWS + 1})

@@ -21,10 +21,6 @@ from gdd_book.experiments.caltech import CHOICES, baselines, check_enough, class
 from gdd_book.experiments.common import Outcome, experiment
 from gdd_book.progress import Run
 
-#: changes of the settings of `gdd.OneStepFeatures.photos`; those were chosen on training images of the first split
-#: alone, 21 classes for layer 1, all for layer 2; two thirds of the images to learn from and one third to judge
-CHANGES: dict = {}
-
 
 class Scale(NamedTuple):
     """A size at which images are read, with atoms that were learned at the model's size."""
@@ -54,10 +50,12 @@ def caltech_best(p: dict, run: Run) -> Outcome:
 
     The atoms come from ``n_learn`` training images of all classes, without labels: those of layer 1, then those of
     layer 2 from its maps. The first of each class's training images are those of the smaller numbers in ``counts``.
+    The settings of `gdd.OneStepFeatures.photos` were chosen on training images of the first split alone, 21 classes
+    for layer 1, all for layer 2; two thirds of the images to learn from and one third to judge.
     """
     check_enough(p)
     check_whole("parameter counts", max(p["counts"]), 1, p["per_class"])
-    photos = OneStepFeatures.photos(**CHANGES)
+    photos = OneStepFeatures.photos()
     learned = {"atoms": photos.atoms, "sizes": photos.sizes} | {name: getattr(photos.settings, name) for name in NAMED}
     own = [p | {"classes": classes_of(p), "seed": seed} for seed in p["seeds"]]
     depends = {"learned_with": json.dumps(learned, default=asdict)}
@@ -93,7 +91,7 @@ def _learn(images: xr.DataArray, p: dict, folder: Path | None) -> OneStepFeature
     """Two layers from some of the training images."""
     some = images[np.sort(generator(p["seed"]).permutation(len(images))[: p["n_learn"]])]
     asked = {"sweeps": (p["burn_in"], p["collect"]), "random_state": p["seed"], "checkpoint": folder}
-    return OneStepFeatures.photos(**asked, learn_from=len(some), rescale=False, **CHANGES).fit(some)
+    return OneStepFeatures.photos(**asked, learn_from=len(some), rescale=False).fit(some)
 
 
 def code(scaled: Sequence[xr.DataArray], learned: OneStepFeatures) -> tuple[np.ndarray, np.ndarray]:

@@ -30,10 +30,9 @@ ROWS = (
 
 @experiment(
     "mnist-classes", seed=0, **training.DEEP_DIGITS, dictionary_every=4,
-    demo={"data": "digits", "n_train": 200, "n_test": 100, "burn_in": 20, "collect": 5, "refine_burn_in": 4,
-          "refine_collect": 1, "test_burn_in": 20, "test_collect": 10},
-    paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-           "refine_collect": 500, "test_burn_in": 100, "test_collect": 50},
+    demo={"data": "digits", "n_train": 200, "n_test": 100, **training.lengths((20, 5), refine=(4, 1), test=(20, 10))},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 10000,
+           **training.lengths((1500, 500), refine=(1500, 500), test=(100, 50))},
 )
 def mnist_classes(p: dict, run: Run) -> Outcome:
     """Digits coded by 16 atoms of each class: together the paper's 160. Error in %, (stage, setting, row)."""

@@ -17,7 +17,7 @@ from gdd.projection import collapse
 from gdd_book.evaluate.atoms import match_atoms
 from gdd_book.experiments.common import KINDS, Outcome, along, encode, error_of, experiment
 from gdd_book.progress import Run
-from gdd_book.training import Setup, pretrained_model, refined_model
+from gdd_book.training import Setup, lengths, pretrained_model, refined_model
 
 CLASSES, BOTTOM_ATOMS, NOISE_SD = 10, 16, 0.05
 #: where the blocks of an image are active: as the projection assumes, or anew in each image, as the model allows
@@ -63,10 +63,8 @@ def planted_images(
 
 @experiment(
     "planted-classes", choices={"positions": POSITIONS}, seed=0, noises=(2.0, 8.0, 44.0), positions=POSITIONS,
-    demo={"n_train": 100, "n_test": 100, "per_class": 2, "burn_in": 20, "collect": 5, "refine_burn_in": 20,
-          "refine_collect": 5, "test_burn_in": 20, "test_collect": 10},
-    paper={"n_train": 500, "n_test": 500, "per_class": 2, "burn_in": 60, "collect": 20, "refine_burn_in": 100,
-           "refine_collect": 20, "test_burn_in": 100, "test_collect": 50},
+    demo={"n_train": 100, "n_test": 100, "per_class": 2, **lengths((20, 5), refine=(20, 5), test=(20, 10))},
+    paper={"n_train": 500, "n_test": 500, "per_class": 2, **lengths((60, 20), refine=(100, 20), test=(100, 50))},
 )
 def planted_classes(p: dict, run: Run) -> Outcome:
     """Learn, project, deconvolve and classify images with planted classes, at several noise precisions of refinement.

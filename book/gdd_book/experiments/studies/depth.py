@@ -37,11 +37,10 @@ PARTS = (1, 2, 3)
 @experiment(
     "mnist-depth", seeds=(0, 1, 2), **training.HELD_DIGITS, learned_planes=True, dictionary_every=4, top_atoms=160,
     random_start=False, empty_blocks=False, first_noise=0.0,
-    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "burn_in": 30, "collect": 10,
-          "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
+    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0),
+          **training.lengths((30, 10), refine=(30, 10), test=(20, 10))},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 44.0, 100.0),
-           "burn_in": 60, "collect": 20, "refine_burn_in": 100, "refine_collect": 20, "test_burn_in": 40,
-           "test_collect": 20},
+           **training.lengths((60, 20), refine=(100, 20), test=(40, 20))},
 )
 def mnist_depth(p: dict, run: Run) -> Outcome:
     """One pretrained model refined at several noise precisions, on several subsets; what came of it.
@@ -181,10 +180,10 @@ SHOWN = 9
     "caltech-depth", choices={"data": ("digits", *training.CALTECH)}, seed=0, dictionary_every=4,
     **training.HELD_CALTECH,
     demo={"data": "digits", "classes": ("0",), "n_train": 10, "n_others": 2, "noises": (0.3, 3.0), "voters": 1,
-          "burn_in": 6, "collect": 2, "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 2, "test_collect": 1},
+          **training.lengths((6, 2), refine=(2, 1), test=(2, 1))},
     paper={"data": "caltech101", "classes": ("Faces_easy", "revolver", "umbrella"), "n_train": 24, "n_others": 8,
-           "noises": (0.05, 0.15, 0.5, 1.0, 3.0, 10.0), "voters": 6, "burn_in": 60, "collect": 20,
-           "refine_burn_in": 80, "refine_collect": 20, "test_burn_in": 40, "test_collect": 20},
+           "noises": (0.05, 0.15, 0.5, 1.0, 3.0, 10.0), "voters": 6,
+           **training.lengths((60, 20), refine=(80, 20), test=(40, 20))},
 )
 def caltech_depth(p: dict, run: Run) -> Outcome:
     """Three layers of one class of pictures refined at several noise precisions, a class at a time.

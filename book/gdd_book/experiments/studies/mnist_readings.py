@@ -24,7 +24,7 @@ from gdd_book.experiments.atoms import describe_projection, in_own_percents
 from gdd_book.experiments.common import FIRST_TEST_IMAGE, Outcome, along, encode, error_of, experiment, outcome
 from gdd_book.experiments.mnist import one_step
 from gdd_book.progress import Run
-from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, refinement_for, trained_models
+from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, lengths, refinement_for, trained_models
 
 #: of the sparse coders: penalty of the lasso for atoms of unit norm and digits from 0 to 1; atoms of matching pursuit
 PENALTY, PURSUED = 1.25, 10
@@ -44,10 +44,10 @@ class Atoms(NamedTuple):
 
 @experiment(
     "mnist-readings", **HEALTHY_DIGITS, learned_planes=True, dictionary_every=4,
-    demo={"data": "digits", "n_train": 200, "n_test": 200, "seeds": (0, 1), "burn_in": 60, "collect": 20,
-          "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "chains": 2},
-    paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "seeds": (0, 1, 2), "burn_in": 1500, "collect": 500,
-           "refine_burn_in": 1500, "refine_collect": 500, "test_burn_in": 500, "test_collect": 200, "chains": 20},
+    demo={"data": "digits", "n_train": 200, "n_test": 200, "seeds": (0, 1),
+          **lengths((60, 20), refine=(60, 20), test=(60, 20)), "chains": 2},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "seeds": (0, 1, 2),
+           **lengths((1500, 500), refine=(1500, 500), test=(500, 200)), "chains": 20},
 )
 def mnist_readings(p: dict, run: Run) -> Outcome:
     """Pretrain, refine, and read the code of the same digits in many ways with the atoms of either model.
@@ -119,7 +119,7 @@ def _readings(
     one: Pretrained | Refined, state: JointState, fitted: Pretrained, both: tuple, p: dict
 ) -> dict[str, Pair]:
     """Features of training and test digits by the name of the reading; layer 1 under the precisions of ``fitted``."""
-    atoms, found = _atoms_of(one), {}
+    atoms, found, places = _atoms_of(one), {}, (2, 3)  # axes of a map
 
     def keep(name: str, make: Callable[[xr.DataArray], np.ndarray | xr.DataArray]) -> None:
         found[name] = [make(images) for images in both]
@@ -128,31 +128,29 @@ def _readings(
     for name, code in (("one sample, the paper's", "ml_sample"), ("mean of the chain", "mean")):
         found[name] = [part[code] for part in codes]
     found["one sample, training digits as trained"] = [state.local.w, codes[1].ml_sample]
-    found["one sample, summed over its places"] = [_over_places(part.ml_sample.values, np.sum) for part in codes]
-    keep("one sample at every pixel, summed over places", lambda images: _over_places(
-        encode(images, atoms.values, (1, 1), atoms.precisions, p).ml_sample.values, np.sum
-    ))
+    found["one sample, summed over its places"] = [part.ml_sample.values.sum(axis=places) for part in codes]
+    keep("one sample at every pixel, summed over places", lambda images: encode(
+        images, atoms.values, (1, 1), atoms.precisions, p).ml_sample.values.sum(axis=places))
     for gamma_e in (p["refine_noise"], COARSE):
         keep(f"one sample, noise precision {gamma_e:g}",
              lambda images, gamma_e=gamma_e: _code(atoms, images, p, gamma_e=gamma_e).ml_sample)
-    short = {part: max(1, p[f"test_{part}"] // 5) for part in ("burn_in", "collect")}
+    short = p | {f"test_{part}": max(1, p[f"test_{part}"] // 5) for part in ("burn_in", "collect")}
     keep("mean of several chains", lambda images: sum(
-        _code(atoms, images, p, seed=1000 * (1 + chain) + p["seed"], **short)["mean"].values
+        _code(atoms, images, short, seed=1000 * (1 + chain) + p["seed"])["mean"].values
         for chain in range(p["chains"])) / p["chains"])
     keep("cooled to a mode", lambda images: cooled(atoms, images, p["seed"]))
     placed, everywhere = (placed_atoms(atoms.values, one, atoms.model.image_size) for one in (stride, (1, 1)))
     keep("matching pursuit", lambda images: _sparse(placed, images, "omp", transform_n_nonzero_coefs=PURSUED))
     keep("lasso", lambda images: _sparse(placed, images, "lasso_cd", transform_alpha=PENALTY))
     keep("lasso, not negative", lambda images: _sparse(
-        placed, images, "lasso_cd", transform_alpha=PENALTY, positive_code=True
-    ))
+        placed, images, "lasso_cd", transform_alpha=PENALTY, positive_code=True))
     keep("lasso at every pixel, summed over places", lambda images: _sparse(
         everywhere, images, "lasso_cd", transform_alpha=PENALTY
     ).reshape(len(images), len(atoms.values), -1).sum(axis=2))
     rows, cols = stride
     keep("correlations", lambda images: correlate(images.values, atoms.values)[:, :, ::rows, ::cols])
-    keep("largest correlation over places", lambda images: _over_places(correlate(images.values, atoms.values), np.max))
-    keep("the same, normalised", lambda images: _over_places(normalised(images.values, atoms.values), np.max))
+    keep("largest correlation over places", lambda images: correlate(images.values, atoms.values).max(axis=places))
+    keep("the same, normalised", lambda images: normalised(images.values, atoms.values).max(axis=places))
     keep("layer 1 in one step", lambda images: one_step(fitted, images, state.shared.dictionaries[0]))
     return found
 
@@ -200,8 +198,3 @@ def normalised(images: np.ndarray, atoms: np.ndarray) -> np.ndarray:
     sizes = np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None].clip(1e-12)
     window = np.ones((1, *atoms.shape[1:]), images.dtype)
     return correlate(images, atoms) / sizes / np.sqrt(correlate(images**2, window).clip(1e-6))
-
-
-def _over_places(maps: np.ndarray, how: Callable) -> np.ndarray:
-    """One number an atom: (image, atom)."""
-    return how(maps, axis=(2, 3))

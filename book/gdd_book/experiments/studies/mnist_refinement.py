@@ -27,22 +27,20 @@ from gdd_book.progress import Run
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
 BEFORE = "pretrained"
 REFINE_DRAW = "refine_draw"  # sweeps of a refinement; ``draw`` counts those of pretraining
-PER_SWEEP = ("log_joint", "log_likelihood", "residual", "active")
-MORE = ("gamma_e", "gamma_w", "switched_on", "switched_off")
+#: what is kept of every sweep
+PER_SWEEP = ("log_joint", "residual", "active", "gamma_e", "switched_on", "switched_off", "visited", "moved")
 
 
 @experiment(
     "mnist-refinement", seed=0, noises=(44.0, 0.0), **training.HELD_DIGITS,
-    demo={"data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
-          "learned_burn_in": 60, "learned_collect": 20},
-    paper={"data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-           "refine_collect": 500, "learned_burn_in": 60, "learned_collect": 20},
+    demo={"data": "digits", "n_train": 200, **training.lengths((60, 20), refine=(60, 20), learned=(60, 20))},
+    paper={"data": "mnist", "n_train": 1000, **training.lengths((1500, 500), refine=(1500, 500), learned=(60, 20))},
 )
 def mnist_refinement(p: dict, run: Run) -> Outcome:
     """One pretrained model refined twice: with the noise precision fixed, and learned under the printed flat prior.
 
     The second has lengths of its own, as it need not run long to show where it goes. The record holds every sweep of
-    all four chains, how freely positions and coefficients move, and the kept dictionaries before and after.
+    both, how freely positions and coefficients move, and the kept dictionaries before and after.
     """
     refined = {}
     for noise in p["noises"]:
@@ -53,9 +51,8 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
     models = {BEFORE: _describe(project(fitted), begun, first.data, fitted.model)}
     models |= {name: _describe(project(one), one.state, one.data, one.model) for name, one in refined.items()}
-    pre = {f"pre_{name}": (("layer", DRAW), np.stack([layer.traces[name].values[0] for layer in fitted.layers]))
-           for name in PER_SWEEP} | {"numbers_explained": ("layer", [data.images.size for data in fitted.inputs])}
-    dataset = along("model", models).merge(xr.Dataset(pre)).merge(_refinement_traces(refined))
+    dataset = along("model", models).merge(_refinement_traces(refined))
+    dataset["numbers_explained"] = "layer", [data.images.size for data in fitted.inputs]
     specs = {name: one.refinement for name, one in refined.items()}
     return outcome(dataset, p, training.digits(p), model=fitted.model, **specs)
 
@@ -75,8 +72,7 @@ def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
     """Every sweep of each refinement, (noise, refine_draw), NaN behind its end; blocks that it visited and moved."""
     every = [one.traces.isel(chain=0).rename({DRAW: REFINE_DRAW}) for one in refined.values()]
     longest = max(one.sizes[REFINE_DRAW] for one in every)
-    names = [*PER_SWEEP, *MORE, "visited", "moved"]
-    padded = [one[names].pad({REFINE_DRAW: (0, longest - one.sizes[REFINE_DRAW])}) for one in every]
+    padded = [one[[*PER_SWEEP]].pad({REFINE_DRAW: (0, longest - one.sizes[REFINE_DRAW])}) for one in every]
     found = along("noise", dict(zip(refined, padded, strict=True))).assign_coords(strength=list(STRENGTHS))
     return found.rename({"visited": "blocks_visited", "moved": "blocks_moved"})
 
@@ -84,9 +80,8 @@ def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
 # ---- what keeps layer 1 alive
 @experiment(
     "mnist-planes", seed=0, dictionary_every=4, learned=(False, True), empty=(False, True), **training.HEALTHY_DIGITS,
-    demo={"data": "digits", "n_train": 60, "burn_in": 30, "collect": 10, "refine_burn_in": 20, "refine_collect": 5},
-    paper={"data": "mnist", "n_train": 400, "burn_in": 150, "collect": 50, "refine_burn_in": 150,
-           "refine_collect": 50},
+    demo={"data": "digits", "n_train": 60, **training.lengths((30, 10), refine=(20, 5))},
+    paper={"data": "mnist", "n_train": 400, **training.lengths((150, 50), refine=(150, 50))},
 )
 def mnist_planes(p: dict, run: Run) -> Outcome:
     """Refinement under four settings: is the precision of each plane learned, may blocks be empty?
@@ -107,14 +102,14 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
             "empty_share": float((one.state.local.positions[0] == EMPTY).mean()),
             "projection_error": float(projection_error(one.state, one.model, atoms).mean()),
             "winning_share": atoms.attrs["winning_share"][0],
-            "residual": float(last.residual), "active": float(last.active), "log_joint": float(last.log_joint),
+            "residual": float(last.residual), "active": float(last.active),
         })
     return outcome(along("setting", rows), p, training.digits(p), model=one.model, refinement=one.refinement)
 
 
 # ---- is pretraining the key?
 STARTS = ("pretrained", "patches", "random")
-TRACES = ("log_joint", "residual", "active", "held_out", "held_out_active")
+TRACES = ("log_joint", "residual", "active", "held_out")
 
 
 @experiment(
@@ -174,9 +169,9 @@ def _run_both(
         state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweep))
         held = JointState(other, state.shared)
         other, seen = local_pass(held, unseen, model, refinement, Key(chain.seed, TEST, 0, sweep))
-        active = [one.active.sum() / len(part.images) for one, part in ((info, data), (seen, unseen))]
-        rows.append([info.log_joint, info.residual, active[0], seen.residual, active[1]])
-        bar.step(residual=info.residual, active=active[0])
+        active = info.active.sum() / len(data.images)
+        rows.append([info.log_joint, info.residual, active, seen.residual])
+        bar.step(residual=info.residual, active=active)
     return xr.Dataset({name: (DRAW, values) for name, values in zip(TRACES, np.transpose(rows), strict=True)})
 
 

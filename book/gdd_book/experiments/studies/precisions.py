@@ -122,9 +122,9 @@ def describe_code(
 
     ``code``, ``other`` (image, atom, row, col) are samples of two chains that differ in their random numbers alone,
     ``pair`` is gamma_e and gamma_w. Returns ``active``: coefficients that are not 0; ``taken``: share of the image's
-    energy that one of them draws; ``unexplained``: share of the energy that all of them leave; ``jaccard``: of the
-    coefficients that either chain uses, the share that both use; ``detected``: of those of the first chain, the share
-    that are among as many that would most probably be active if each were alone with the image.
+    energy that one of them draws; ``jaccard``: of the coefficients that either chain uses, the share that both use;
+    ``detected``: of those of the first chain, the share that are among as many that would most probably be active if
+    each were alone with the image.
     """
     flat, coded, twin = (one.reshape(len(images), -1) for one in (images, code, other))
     placed = placed_atoms(atoms, STRIDE, images.shape[2:])  # (coefficient, pixel), of unit norm
@@ -137,11 +137,9 @@ def describe_code(
     active = on.sum(axis=1)
     order = np.argsort(np.argsort(-alone, axis=1), axis=1)
     used = active > 0
-    left = ((flat - coded @ placed) ** 2).sum(axis=1)
     return xr.Dataset({
         "active": active.mean(),
         "taken": ((coded**2 * norm).sum(axis=1)[used] / active[used] / energy[used]).mean(),
-        "unexplained": (left / energy).mean(),
         "jaccard": ((on & also).sum(axis=1) / (on | also).sum(axis=1).clip(1)).mean(),
         "detected": ((on & (order < active[:, None])).sum(axis=1)[used] / active[used]).mean(),
     })
@@ -150,11 +148,10 @@ def describe_code(
 # ---- the weights' precision in learning
 @experiment(
     "mnist-weights", seeds=(0, 1, 2), **training.HELD_DIGITS, learned_planes=True, dictionary_every=4,
-    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0,), "ratios": (0.0, 1.0), "burn_in": 20,
-          "collect": 10, "refine_burn_in": 20, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
+    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0,), "ratios": (0.0, 1.0),
+          **training.lengths((20, 10), refine=(20, 10), test=(20, 10))},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (2.0, 44.0), "ratios": (0.0, 0.1, 1.0, 10.0),
-           "burn_in": 60, "collect": 20, "refine_burn_in": 100, "refine_collect": 20, "test_burn_in": 40,
-           "test_collect": 20},
+           **training.lengths((60, 20), refine=(100, 20), test=(40, 20))},
 )
 def mnist_weights(p: dict, run: Run) -> Outcome:
     """Learn with gamma_w of both layers held at ``ratios`` times gamma_e, in pretraining and in refinement.

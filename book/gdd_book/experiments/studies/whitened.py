@@ -63,12 +63,11 @@ def mnist_whitened(p: dict, run: Run) -> Outcome:
 
 def _makers(unlabelled: xr.DataArray, p: dict) -> dict[str, Callable[[xr.DataArray], np.ndarray]]:
     """How to make each kind of features, (image, feature), each set of about unit variance."""
-    atoms, found = OneStepFeatures.digits(pretrained=True).dictionaries_, {}
+    atoms = OneStepFeatures.digits(pretrained=True).dictionaries_
     dictionaries = {ATOMS: atoms} | {
         f"windows {draw}": windows_like(atoms, unlabelled, draw) for draw in range(1, p["draws"] + 1)
     }
-    for name, some in dictionaries.items():
-        found[name] = reader(some).fit(unlabelled).transform
+    found = {name: reader(some).fit(unlabelled).transform for name, some in dictionaries.items()}
     patches = learn_patches(unlabelled, p["patches"], seed=p["seed"])
     plain = {PATCHES: lambda images: patch_features(images, patches, REGIONS).values}
     if KYMATIO in os.environ:
