@@ -270,9 +270,12 @@ def learned_from_worth(record: xr.Dataset) -> pd.DataFrame:
     """What refinement made of so many digits: squared error on hidden pixels, the change, what the projection loses."""
     errors = record.hidden_error.astype(float)
     change = (errors - errors.isel(learned_from=0)).isel(learned_from=slice(1, None))
+    mean = record.plain_error.sel(hiding=HALF, way="mean training digit").astype(float)
     return style.table("learned_from", {
         "hidden half": (errors.sel(hiding=HALF), 4, "hidden_image"),
         "more than with the fewest": (change.sel(hiding=HALF), 4, "hidden_image", "+"),
+        "mean training digit": (mean.mean("hidden_image"), 4),
+        "more than by it": (errors.sel(hiding=HALF) - mean, 4, "hidden_image", "+"),
         "hidden pixels": (errors.sel(hiding=SCATTERED), 4, "hidden_image"),
         "projection loses, %": (100 * record.projection_error, 0), "CPU minutes": (record.cpu_seconds / 60, 0),
     }, "digits learned from")

@@ -124,8 +124,8 @@ def mnist_more_digits(p: dict, run: Run) -> common.Outcome:
 
     For each (learned_from, stage): test error in % by size, trial and feature, which are those of `mnist_labels` but
     for ridge regression and pixels; refined, also what the projection loses, the atoms used most, and the squared error
-    on hidden pixels of ``n_others`` / 5 training digits that no model learned from, and the same by methods that know no
-    layers, from as many digits.
+    on hidden pixels of ``n_others`` / 5 training digits that no model learned from, and of methods that know no layers
+    and learn from as many digits.
     """
     subsets, train, test = _subsets(p)
     largest = datasets.load(p["data"], "train", n=max(p["learned_from"]), seed=p["seed"])

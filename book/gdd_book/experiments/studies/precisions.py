@@ -26,7 +26,7 @@ from gdd_book.data import datasets
 from gdd_book.dictionaries import cut_atoms, placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, fit_svm
 from gdd_book.experiments.atoms import in_own_percents
-from gdd_book.experiments.common import KINDS, Outcome, along, encode, error_of, experiment, outcome
+from gdd_book.experiments.common import KINDS, Outcome, along, encode, encode_kept, error_of, experiment, outcome
 from gdd_book.experiments.studies.depth import describe_depth, other_digits
 from gdd_book.progress import Run
 
@@ -143,6 +143,39 @@ def describe_code(
         "jaccard": ((on & also).sum(axis=1) / (on | also).sum(axis=1).clip(1)).mean(),
         "detected": ((on & (order < active[:, None])).sum(axis=1)[used] / active[used]).mean(),
     })
+
+
+@experiment(
+    "mnist-oracle", choices={"atoms": ATOMS}, seed=0, atoms=ATOMS[2],
+    demo={"data": "digits", "n_train": 100, "n_test": 100, "noises": (1000.0,), "ratios": (1.0, 20.0),
+          "test_burn_in": 10, "test_collect": 5},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "noises": (100.0, 300.0, 1000.0, 10000.0),
+           "ratios": (1.0, 4.0, 20.0, 100.0), "test_burn_in": 100, "test_collect": 50},
+)
+def mnist_oracle(p: dict, run: Run) -> Outcome:
+    """Test error at many pairs of precisions: the least is a bound for any choice among them, not a result.
+
+    (noise, ratio, feature_kind): ``error`` on test digits and ``cross_validation`` error on training digits, in %.
+    """
+    train, test = training.digits(p), training.digits(p, "test")
+    atoms = learned_atoms(p["atoms"], p["seed"]).astype(np.float32)
+    with run.bar(len(p["noises"]) * len(p["ratios"]), "coding") as bar:
+
+        def cell(gamma_e: float, rho: float) -> xr.Dataset:
+            pair = precisions(atoms, gamma_e, rho)
+            codes = [encode_kept(part, atoms, STRIDE, pair, p, run, part.attrs["split"]) for part in (train, test)]
+            fits = {kind: fit_svm(codes[0][kind], train[LABEL].values, seed=p["seed"]) for kind in KINDS}
+            wrong = [(fit.predict(codes[1][kind]) != test[LABEL].values).mean() for kind, fit in fits.items()]
+            bar.step()
+            return xr.Dataset({
+                "error": ("feature_kind", 100 * np.array(wrong)),
+                "cross_validation": ("feature_kind", [float(fit.table.min()) for fit in fits.values()]),
+            }, {"feature_kind": list(KINDS)})
+
+        table = along("noise", {
+            gamma_e: along("ratio", {rho: cell(gamma_e, rho) for rho in p["ratios"]}) for gamma_e in p["noises"]
+        })
+    return outcome(table, p, test, protocol=FIVE_FOLD)
 
 
 # ---- the weights' precision in learning
