@@ -61,3 +61,20 @@ def test_more_digits_are_judged_on_digits_that_no_model_learned_from(monkeypatch
     assert dict(found.error.sizes) == {"learned_from": 2, "stage": 2, "size": 1, "trial": 1, "feature_kind": 1}
     largest = datasets.load("digits", "train", n=30, seed=0).number
     assert len(seen) == 2 and seen[0].identical(seen[1]) and not np.isin(seen[0].number, largest).any()
+
+
+def test_the_least_test_error_is_no_higher_than_that_of_a_choice():
+    changes = {"n_test": 60, "ratios": (0.1, 20.0), "test_burn_in": 5, "test_collect": 2}
+    found = experiments.run("mnist-oracle", changes).dataset
+    assert dict(found.error.sizes) == {"noise": 1, "ratio": 2, "feature_kind": 2}
+    chosen = found.error.isel(found.cross_validation.argmin(("noise", "ratio")))
+    assert (found.error.min(("noise", "ratio")) <= chosen).all() and (found.error < 60).all()  # chance level: 90
+
+
+@pytest.mark.slow
+def test_every_reading_of_a_code_runs():
+    changes = {"n_train": 100, "n_test": 50, "seeds": (0,), "chains": 2}
+    changes |= dict.fromkeys(("burn_in", "refine_burn_in", "test_burn_in"), 5)
+    changes |= dict.fromkeys(("collect", "refine_collect", "test_collect"), 5)
+    found = experiments.run("mnist-readings", changes).dataset
+    assert found.error.notnull().all() and found.sizes["reading"] > 15

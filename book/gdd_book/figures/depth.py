@@ -270,12 +270,14 @@ def learned_from_worth(record: xr.Dataset) -> pd.DataFrame:
     """What refinement made of so many digits: squared error on hidden pixels, the change, what the projection loses."""
     errors = record.hidden_error.astype(float)
     change = (errors - errors.isel(learned_from=0)).isel(learned_from=slice(1, None))
-    mean = record.plain_error.sel(hiding=HALF, way="mean training digit").astype(float)
+    plain = record.plain_error.sel(hiding=HALF).astype(float)
+    mean = plain.sel(way="mean training digit")
     return style.table("learned_from", {
         "hidden half": (errors.sel(hiding=HALF), 4, "hidden_image"),
         "more than with the fewest": (change.sel(hiding=HALF), 4, "hidden_image", "+"),
         "mean training digit": (mean.mean("hidden_image"), 4),
-        "more than by it": (errors.sel(hiding=HALF) - mean, 4, "hidden_image", "+"),
+        "more than by the mean": (errors.sel(hiding=HALF) - mean, 4, "hidden_image", "+"),
+        "principal components": (plain.sel(way="principal components").mean("hidden_image"), 4),
         "hidden pixels": (errors.sel(hiding=SCATTERED), 4, "hidden_image"),
         "projection loses, %": (100 * record.projection_error, 0), "CPU minutes": (record.cpu_seconds / 60, 0),
     }, "digits learned from")
