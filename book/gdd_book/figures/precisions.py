@@ -52,6 +52,13 @@ def chosen(record: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename(atom_words).rename_axis("atoms")
 
 
+def oracle_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of the sample in `mnist-oracle`, by noise and ratio."""
+    errors = record.error.sel(feature_kind=SAMPLE)
+    columns = {f"{ratio:g}": (errors.sel(ratio=ratio),) for ratio in record.ratio.values}
+    return style.table("noise", columns, style.NOISE, style.noise_words(record.noise.values))
+
+
 def atom_words(kind: str) -> str:
     """Name of a kind of atoms, such as ``refined at 44``, the noise as its standard deviation."""
     stage, at, precision = kind.partition(" at ")
