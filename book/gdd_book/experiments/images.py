@@ -39,15 +39,21 @@ def hide_at_random(shape: tuple[int, ...], seed: int, share: float = 0.5) -> np.
 
 def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
     """Mask that hides one half of each image: left, right, top and bottom in turn."""
-    mask, (rows, cols) = np.ones(shape, bool), (n // 2 for n in shape[2:])
-    mask[0::4, ..., :cols] = mask[1::4, ..., cols:] = mask[2::4, :, :rows] = mask[3::4, :, rows:] = False
+    mask = np.ones(shape, bool)
+    rows, cols = (n // 2 for n in shape[2:])
+    mask[0::4, :, :, :cols] = False
+    mask[1::4, :, :, cols:] = False
+    mask[2::4, :, :rows] = False
+    mask[3::4, :, rows:] = False
     return mask
 
 
 def hide_but_a_strip(shape: tuple[int, ...]) -> np.ndarray:
     """Mask that shows the middle quarter of each image's columns, or of its rows, in turn."""
-    mask, (down, across) = np.zeros(shape, bool), ((n - n // 4) // 2 for n in shape[2:])
-    mask[0::2, ..., across : across + shape[3] // 4] = mask[1::2, :, down : down + shape[2] // 4] = True
+    mask = np.zeros(shape, bool)
+    down, across = ((n - n // 4) // 2 for n in shape[2:])
+    mask[0::2, :, :, across : across + shape[3] // 4] = True
+    mask[1::2, :, down : down + shape[2] // 4] = True
     return mask
 
 
