@@ -236,7 +236,8 @@ def labels_table(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | 
     """The numbers of `show_labels`, a row for each number of labels; (subsets)."""
     columns = {words: chosen.error.sel(feature_kind=kind) for kind, words in LABELLED.items()}
     if trained is not None:
-        columns["ML sample, precisions of training"] = trained.error.sel(feature_kind="ml_sample")
+        columns |= {f"{words}, precisions of training": trained.error.sel(feature_kind=kind)
+                    for kind, words in LABELLED.items() if kind in ("ml_sample", "mean")}
     errors = xr.concat(columns.values(), "feature_kind", coords="minimal", compat="override", join="outer")
     ours = subset_table(errors.assign_coords(feature_kind=list(columns))).rename_axis("labels")
     ours.insert(0, "paper, refined", printed_errors(paper).reindex(ours.index))
