@@ -324,8 +324,10 @@ def refinement_lengths(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     names = [style.sweeps(p := settings(one), "refine_") + prior[p["learned_planes"]] for one in found]
     for kind in kinds:
         at, words = {"feature_kind": f"refined, {kind}"}, style.KIND_WORDS[kind]
-        columns |= {f"{words}, before": (before.accuracy.sel(feature_kind=f"pretrained, {kind}"), 1),
-                    f"{words}, after": (after.accuracy.sel(at), 1), f"{words}, change": (change.sel(at), 1, "class", "+")}
+        columns |= {
+            f"{words}, before": (before.accuracy.sel(feature_kind=f"pretrained, {kind}"), 1),
+            f"{words}, after": (after.accuracy.sel(at), 1), f"{words}, change": (change.sel(at), 1, "class", "+"),
+        }
     columns["raw pixels"] = each.accuracy.sel(feature_kind="raw pixels"), 1
     return style.table("run", columns, "sweeps of refinement", index=names)
 
