@@ -5,11 +5,12 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import IMAGES, LABEL
-from gdd_book import experiments
+from gdd_book import experiments, training
 from gdd_book.data import datasets
 from gdd_book.experiments import caltech
+from gdd_book.experiments.common import encode, error_of
 from gdd_book.experiments.studies import caltech_precisions, labels
-from gdd_book.experiments.studies.precisions import precisions
+from gdd_book.experiments.studies.precisions import STRIDE, learned_atoms, precisions
 
 CLASSES = caltech_precisions.SHIPPED[:2]
 
@@ -63,12 +64,19 @@ def test_more_digits_are_judged_on_digits_that_no_model_learned_from(monkeypatch
     assert len(seen) == 2 and seen[0].identical(seen[1]) and not np.isin(seen[0].number, largest).any()
 
 
-def test_the_least_test_error_is_no_higher_than_that_of_a_choice():
+def test_the_oracle_has_the_test_error_of_every_pair():
     changes = {"n_test": 60, "ratios": (0.1, 20.0), "test_burn_in": 5, "test_collect": 2}
     found = experiments.run("mnist-oracle", changes).dataset
     assert dict(found.error.sizes) == {"noise": 1, "ratio": 2, "feature_kind": 2}
-    chosen = found.error.isel(found.cross_validation.argmin(("noise", "ratio")))
-    assert (found.error.min(("noise", "ratio")) <= chosen).all() and (found.error < 60).all()  # chance level: 90
+    p = experiments.merge("mnist-oracle", "demo", changes)
+    both = [training.digits(p, split) for split in ("train", "test")]
+    atoms = learned_atoms(p["atoms"]).astype(np.float32)
+    for ratio in p["ratios"]:
+        pair = precisions(atoms, 1000.0, ratio)
+        codes = [encode(images, atoms, STRIDE, pair, p).ml_sample for images in both]
+        expected = error_of(codes, *both, p)
+        assert expected < 60  # chance level: 90
+        assert found.error.sel(ratio=ratio, feature_kind="ml_sample").item() == pytest.approx(expected)
 
 
 @pytest.mark.slow
