@@ -154,7 +154,7 @@ def show_readings(record: xr.Dataset, atoms: str) -> Figure:
     figure, axes = style.new_figure(len(readings), 1, height=2.3 * len(readings), sharex=True)
     right, ratio = 100 - record.cross_validation.sel(atoms=atoms), record.ratio.values
     for panel, reading in zip(axes, readings, strict=True):
-        for noise, colour in zip(record.noise.values, CALTECH_COLOURS, strict=False):
+        for noise, colour in zip(record.noise.values, CALTECH_COLOURS[: record.sizes["noise"]], strict=True):
             panel.plot(ratio, right.sel(noise=noise, reading=reading), "o-", color=style.COLOURS[colour], markersize=3,
                        label=f"s.d. {noise**-0.5:.2g}")
         panel.axhline(100 / len(settings(record)["classes"]), color=style.COLOURS["grey"], linestyle="--")
