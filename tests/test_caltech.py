@@ -65,6 +65,19 @@ def test_every_way_is_classified_and_a_second_run_reads_what_is_there(pictures, 
 
 
 @pytest.mark.usefixtures("pictures")
+def test_images_are_normalised_in_each_window():
+    asked = {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3, "widths": (3, 9)}
+    asked |= training.lengths((4, 2), test=(3, 2))
+    found = experiments.run("caltech-contrast", asked).dataset
+    assert dict(found.right.sizes) == {"width": 2, "feature_kind": 4, "image": 6}
+    pixels, _ = caltech.train_and_test(asked | {"model": "two layers", "seed": 0, "classes": caltech.classes_of(asked)})
+    for number, width in enumerate((3, 9)):
+        train = normalise_contrast(pixels, width)
+        np.testing.assert_allclose(found.rms[number], (train.astype(float) ** 2).mean() ** 0.5, rtol=1e-6)
+    assert found.rms[0] != found.rms[1]
+
+
+@pytest.mark.usefixtures("pictures")
 def test_every_feature_is_judged_and_test_images_change_only_the_judgement(monkeypatch):
     """On small pictures, with a few atoms of MNIST's size."""
     asked = {"data": "caltech256", "n_classes": 3, "per_class": 6, "counts": (3, 6), "n_test": 4, "n_learn": 9}

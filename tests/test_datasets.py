@@ -216,10 +216,16 @@ def direct(image, window, sigma):
     return centred / np.maximum(deviation, deviation.mean())
 
 
-def test_against_the_definition():
+@pytest.mark.parametrize("width", [3, 9, 17])
+def test_against_the_definition(width):
     images = np.random.default_rng(1).random((2, 3, 11, 14))
-    for image, ours in zip(images, normalise_contrast(images), strict=True):
-        np.testing.assert_allclose(ours, direct(image, 9, 9 / 4), rtol=0, atol=1e-12)
+    for image, ours in zip(images, normalise_contrast(images, width), strict=True):
+        np.testing.assert_allclose(ours, direct(image, width, width / 4), rtol=0, atol=1e-12)
+
+
+def test_a_window_has_a_middle_pixel():
+    with pytest.raises(GddError, match="width: 8 is even.*take 7 or 9"):
+        normalise_contrast(np.random.default_rng(0).random((2, 1, 5, 5)), 8)
 
 
 def test_brightness_and_contrast_go_and_labels_stay():

@@ -17,7 +17,7 @@ import xarray as xr
 
 import gdd
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
-from gdd.inference.contrast import normalise_contrast
+from gdd.inference.contrast import WIDTH, normalise_contrast
 from gdd.inference.deconvolution import precisions_of
 from gdd.model import spec
 from gdd.projection import project_layers
@@ -109,9 +109,9 @@ def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_
     return datasets.load(p["data"], split, classes=classes, seed=p["seed"], size=spec.CALTECH101.image_size, **counts)
 
 
-def normalised(images: xr.DataArray) -> xr.DataArray:
+def normalised(images: xr.DataArray, width: int = WIDTH) -> xr.DataArray:
     """Contrast normalised, some images at a time: the double precision in between is large."""
-    parts = [normalise_contrast(images.isel(image=slice(low, low + 200))) for low in range(0, len(images), 200)]
+    parts = [normalise_contrast(images.isel(image=slice(low, low + 200)), width) for low in range(0, len(images), 200)]
     return xr.concat(parts, IMAGE)
 
 

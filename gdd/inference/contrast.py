@@ -9,13 +9,17 @@ import xarray as xr
 from scipy.ndimage import gaussian_filter
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels
+from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels, check_whole
+
+#: pixels along a side of the window, as in the source below
+WIDTH = 9
 
 
-def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.DataArray:
+def normalise_contrast(images: np.ndarray | xr.DataArray, width: int = WIDTH) -> np.ndarray | xr.DataArray:
     r"""Normalise every image's contrast pixel by pixel.
 
-    With :math:`w` a Gaussian window of 9 x 9 pixels and all planes, summing to one, of a standard deviation of 9 / 4,
+    With :math:`w` a Gaussian window of ``width`` x ``width`` pixels (odd) and all planes, summing to one, of a standard
+    deviation of ``width`` / 4,
 
     .. math:: v = x - w \star x, \qquad s = \sqrt{w \star v^2}, \qquad y = v / \max(\bar s, s)
 
@@ -30,10 +34,13 @@ def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.Dat
     *Checked:* tests/test_datasets.py (the double sum written out; scaling and shifting of pixels).
     """
     pixels = as_pixels(images, dtype=np.float64)
-    centred, deviation, floor = _local_contrast(pixels)
+    half = check_whole("width", width, 3) // 2
+    if width != 2 * half + 1:
+        raise GddError(f"width: {width} is even; a window has a middle pixel, so take {width - 1} or {width + 1}")
+    centred, deviation, floor = _local_contrast(pixels, half)
     flat = np.flatnonzero(floor.ravel() <= LEAST_CONTRAST * np.abs(pixels).max(axis=(1, 2, 3)))
     if flat.size:
-        raise GddError(f"images: image {flat[0]} has no contrast within 9 x 9 pixels; leave it out")
+        raise GddError(f"images: image {flat[0]} has no contrast within {width} x {width} pixels; leave it out")
     normalised = centred / np.maximum(deviation, floor)
     normalised = normalised.astype(np.asarray(images).dtype)
     if not isinstance(images, xr.DataArray):
@@ -53,7 +60,7 @@ def prepare(pixels: np.ndarray, observed: np.ndarray | None, sigma: float, local
     """
     filled = pixels if observed is None else filled_in(pixels, observed)
     if local:
-        centred, deviation, floor = _local_contrast(filled.astype(float))
+        centred, deviation, floor = _local_contrast(filled.astype(float), WIDTH // 2)
         scale = np.maximum(deviation, floor)
         flat = floor <= LEAST_CONTRAST * np.abs(filled).max(axis=(1, 2, 3), keepdims=True)
         filled = np.divide(centred, scale, np.zeros_like(centred), where=~flat & (scale > 0)).astype(pixels.dtype)
@@ -73,15 +80,15 @@ def _blurred(pixels: np.ndarray, sigma: float) -> np.ndarray:
     return gaussian_filter(pixels, (0, 0, *(sigma if n > 1 else 0 for n in pixels.shape[2:])), mode="constant")
 
 
-def _local_contrast(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _local_contrast(pixels: np.ndarray, half: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pixels minus their local mean; local standard deviation, and its mean over each image."""
-    centred = pixels - _local_mean(pixels)
-    deviation = np.sqrt(_local_mean(centred**2))
+    centred = pixels - _local_mean(pixels, half)
+    deviation = np.sqrt(_local_mean(centred**2, half))
     return centred, deviation, deviation.mean(axis=(2, 3), keepdims=True)
 
 
-def _local_mean(pixels: np.ndarray) -> np.ndarray:
-    """Gaussian-weighted mean over rows, columns and planes: (image, 1, row, col)."""
-    blur = partial(gaussian_filter, sigma=9 / 4, radius=4, mode="constant", axes=(-2, -1))
+def _local_mean(pixels: np.ndarray, half: int) -> np.ndarray:
+    """Gaussian-weighted mean over rows and columns up to ``half`` away, and over planes: (image, 1, row, col)."""
+    blur = partial(gaussian_filter, sigma=(2 * half + 1) / 4, radius=half, mode="constant", axes=(-2, -1))
     mean = pixels.mean(axis=1, keepdims=True)
     return blur(mean) / blur(np.ones(mean.shape[2:]))

@@ -14,6 +14,7 @@ from skimage.feature import hog
 from gdd.base.axes import ATOM, IMAGE, LABEL
 from gdd.base.checks import check_whole
 from gdd.inference.block_magnitudes import stack_features, unfold
+from gdd.inference.contrast import WIDTH
 from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.inference.fixed_dictionary import infer_layers
 from gdd_book import training
@@ -63,11 +64,11 @@ class Learned(NamedTuple):
         return outcome(dataset, self.p, self.train, model=training.caltech_model(self.p["model"], self.p))
 
 
-def learn(p: dict, run: Run) -> Learned:
-    """Load, normalise, learn every class."""
+def learn(p: dict, run: Run, width: int = WIDTH) -> Learned:
+    """Load, normalise in windows of this width, learn every class."""
     p = p | {"classes": classes_of(p)}
     train, test = both = train_and_test(p)
-    both = [training.normalised(part) for part in both]
+    both = [training.normalised(part, width) for part in both]
     return Learned(p, train, test, both, training.learn_classes(p, both[0], run))
 
 
