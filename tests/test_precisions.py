@@ -11,6 +11,7 @@ from gdd_book.experiments import caltech
 from gdd_book.experiments.common import encode, error_of
 from gdd_book.experiments.studies import caltech_precisions, labels
 from gdd_book.experiments.studies.precisions import STRIDE, learned_atoms, precisions
+from gdd_book.experiments.studies.signs import describe_signs
 
 CLASSES = caltech_precisions.SHIPPED[:2]
 
@@ -34,7 +35,7 @@ def test_each_reading_is_coded_at_its_own_least_cross_validation_error(coded):
     assert dict(coded.right.sizes) == {"atoms": 3, "setting": 2, "reading": 3, "image": 8}
     np.testing.assert_allclose(coded.coded_at.sel(setting="as in training", precision="gamma_e"), 3)
     for kind in coded.atoms.values:
-        atoms, _ = caltech_precisions._class_atoms(kind, {"classes": CLASSES}, noise_of("train", 6))
+        atoms, _ = caltech_precisions.class_atoms(kind, {"classes": CLASSES}, noise_of("train", 6))
         for reading in coded.reading.values:
             errors = coded.cross_validation.sel(atoms=kind, reading=reading)
             noise, ratio = np.unravel_index(errors.values.argmin(), errors.shape)
@@ -43,9 +44,30 @@ def test_each_reading_is_coded_at_its_own_least_cross_validation_error(coded):
             np.testing.assert_allclose(at, expected)
 
 
+def test_signs_agree_as_planted():
+    rng = np.random.default_rng(0)
+    labels, magnitudes = np.repeat([0, 1], 40), rng.random((80, 500)) * (rng.random((80, 500)) < 0.4)
+    own = rng.choice([-1, 1], (80, 500))  # of each image
+    of_class = rng.choice([-1, 1], (2, 500))[labels]
+    for signs, expected in ((own, (1, 0.5, 0.5)), (of_class, (1, 1, 0.5)), (np.abs(own), (1, 1, 1))):
+        found = describe_signs(signs * magnitudes, 3 * signs * magnitudes, labels)
+        np.testing.assert_allclose(found.agreement, expected, atol=0.05)
+        np.testing.assert_allclose(found.negative, magnitudes[signs < 0].sum() / magnitudes.sum())
+    np.testing.assert_allclose(describe_signs(magnitudes, -magnitudes, labels).agreement, (0, 1, 1))
+
+
+def test_signs_of_digits_and_pictures_are_described_and_judged(monkeypatch):
+    monkeypatch.setattr(caltech, "train_and_test", lambda p: (noise_of("train", 6), noise_of("test", 4)))
+    found = experiments.run("code-signs", {"classes": CLASSES, "test_burn_in": 8, "test_collect": 2}).dataset
+    assert dict(found.right.sizes) == {"images": 2, "setting": 2, "reading": 2}
+    assert (found.right.sel(images="digits", setting="chosen") > 40).all()  # chance level: 10
+    assert (found.agreement.sel(images="digits", pair="one image, two chains") > 0.9).all()
+    np.testing.assert_allclose(found.agreement.sel(images="Caltech", setting="chosen").isel(pair=[1, 2]), 0.5, atol=0.1)  # of noise
+
+
 def test_windows_are_of_each_class_and_as_large_as_the_atoms():
     train, p = noise_of("train", 6), {"classes": CLASSES}
-    learned, windows = (caltech_precisions._class_atoms(kind, p, train)[0] for kind in caltech_precisions.ATOMS[1:])
+    learned, windows = (caltech_precisions.class_atoms(kind, p, train)[0] for kind in caltech_precisions.ATOMS[1:])
     assert learned.shape == windows.shape
     np.testing.assert_allclose((windows**2).sum(), (learned**2).sum(), rtol=1e-4)
     middle, first = train.values[6, :, 16:-16, 16:-16], windows[len(windows) // 2]  # of the second class

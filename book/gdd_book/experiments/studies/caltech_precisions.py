@@ -35,7 +35,7 @@ SETTINGS = ("as in training", "chosen")
     per_class=30, seed=0, atoms=ATOMS,
     demo={"classes": SHIPPED[:2], "n_test": 5, "noises": (3.0,), "ratios": (0.1, 1.0), "test_burn_in": 4,
           "test_collect": 2},
-    paper={"classes": SHIPPED, "n_test": 1000, "noises": (0.3, 3.0, 30.0, 300.0, 3000.0),
+    paper={"classes": SHIPPED, "n_test": 1000, "noises": (0.3, 3.0, 30.0, 300.0, 3000.0, 30000.0),
            "ratios": (0.004, 0.1, 1.0, 10.0, 100.0, 1000.0), "test_burn_in": 40, "test_collect": 20},
 )
 def caltech_precisions(p: dict, run: Run) -> Outcome:
@@ -49,7 +49,7 @@ def caltech_precisions(p: dict, run: Run) -> Outcome:
     p = p | {"model": MODEL}
     train, test = caltech.train_and_test(p)
     both = [training.normalised(part) for part in (train, test)]
-    found = along("atoms", {kind: _surface(_class_atoms(kind, p, both[0]), kind, both, p, run) for kind in p["atoms"]})
+    found = along("atoms", {kind: _surface(class_atoms(kind, p, both[0]), kind, both, p, run) for kind in p["atoms"]})
     count = len(p["classes"]) * training.MODELS[MODEL].layers[-1].atoms
     plain = {name: _right(pair, both, p) for name, pair in caltech.baselines(train, test, count, p["seed"]).items()}
     return outcome(found.merge(xr.Dataset(
@@ -58,7 +58,7 @@ def caltech_precisions(p: dict, run: Run) -> Outcome:
     )), p, train, protocol=caltech.PROTOCOL)
 
 
-def _class_atoms(kind: str, p: Mapping, train: xr.DataArray) -> tuple[np.ndarray, tuple[float, float]]:
+def class_atoms(kind: str, p: Mapping, train: xr.DataArray) -> tuple[np.ndarray, tuple[float, float]]:
     """Atoms of all classes side by side, and the means of their precisions; windows have the atoms' mean norm."""
     stage = training.STAGES[1] if kind == WINDOWS else kind
     trained = [models.load(f"caltech-{name}-{stage}") for name in p["classes"]]
