@@ -13,11 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("IPython", "arviz", "bs4", "dask", "distributed", "docutils", "hypothesis", "jupyter_cache", "jupytext",
           "nbclient", "nbformat", "papermill", "pygments", "pytest", "sphinx")
 WITHOUT_EXTRAS = f"""
-import os
 from importlib.machinery import PathFinder
 find = PathFinder.find_spec
 def find_spec(name, path=None, target=None):
-    return None if name.partition(".")[0] in {EXTRAS} and "EXTRAS" not in os.environ else find(name, path, target)
+    return None if name.partition(".")[0] in {EXTRAS} else find(name, path, target)
 PathFinder.find_spec = find_spec
 """
 PAGES_ONLY = ("gdd_book.pages", "gdd_book.figures", "gdd.cluster")
