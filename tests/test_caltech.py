@@ -65,16 +65,16 @@ def test_every_way_is_classified_and_a_second_run_reads_what_is_there(pictures, 
 
 
 @pytest.mark.usefixtures("pictures")
-def test_images_are_normalised_in_each_window():
-    asked = {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3, "widths": (3, 9)}
-    asked |= training.lengths((4, 2), test=(3, 2))
-    found = experiments.run("caltech-contrast", asked).dataset
-    assert dict(found.right.sizes) == {"width": 2, "feature_kind": 4, "image": 6}
-    pixels, _ = caltech.train_and_test(asked | {"model": "two layers", "seed": 0, "classes": caltech.classes_of(asked)})
-    for number, width in enumerate((3, 9)):
-        train = normalise_contrast(pixels, width)
-        np.testing.assert_allclose(found.rms[number], (train.astype(float) ** 2).mean() ** 0.5, rtol=1e-6)
-    assert found.rms[0] != found.rms[1]
+def test_one_number_is_changed_at_a_time(monkeypatch):
+    seen, learn = [], caltech.learn
+    monkeypatch.setattr(caltech, "learn", lambda p, run, width: seen.append((p, width)) or learn(p, run, width))
+    asked = {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3, "widths": (3,), "weights": (1.0, 10.0)}
+    found = experiments.run("caltech-settings", asked | training.lengths((4, 2), test=(3, 2))).dataset
+    assert dict(found.right.sizes) == {"setting": 5, "feature_kind": 4, "image": 6}
+    assert found.number.values.tolist() == ["", "width", "noise_precision", *["weight_precision"] * 2]
+    assert found.value.values.tolist() == [0, 3, 30, 1, 10]
+    used = [(width, p["noise_precision"], p["weight_precision"]) for p, width in seen]
+    assert used == [(9, 3, 0.1), (3, 3, 0.1), (9, 30, 0.1), (9, 3, 1), (9, 3, 10)]
 
 
 @pytest.mark.usefixtures("pictures")
