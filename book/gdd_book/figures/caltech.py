@@ -32,12 +32,15 @@ TABLE_ONLY = ("DN", "CDBN")
 
 
 def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
-    """Record on real images of this scale and stage with the most training images times sweeps of it, or None."""
+    """Record on real images of this scale and stage with the most training images times sweeps of it, or None.
+
+    One under the paper's prior of the dictionaries goes before all that are not.
+    """
     prefix = "refine_" if stage == STAGES[1] else ""
 
-    def size(record: xr.Dataset) -> int:
+    def size(record: xr.Dataset) -> tuple[bool, int]:
         p = settings(record)
-        return p["n_train"] * (p[prefix + "burn_in"] + p[prefix + "collect"])
+        return p["learned_planes"], p["n_train"] * (p[prefix + "burn_in"] + p[prefix + "collect"])
 
     known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in CALTECH]
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
@@ -330,6 +333,21 @@ def refinement_lengths(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         }
     columns["raw pixels"] = each.accuracy.sel(feature_kind="raw pixels"), 1
     return style.table("run", columns, "sweeps of refinement", index=names)
+
+
+def settings_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test images right in %, by what was changed in `caltech-settings`; with McNemar's p for the paper's sample."""
+    words = {"": "as everywhere", "width": "window {0:g} × {0:g}", "noise_precision": "noise s.d. {1:.2g}",
+             "weight_precision": "weights' precision {0:g}"}
+    names = [words[number].format(value, value**-0.5 if value else 0)
+             for number, value in zip(record.number.values, record.value.values, strict=True)]
+    right = record.right.transpose("setting", "feature_kind", IMAGE)
+    sample = right.sel(feature_kind="ml_sample").values
+    tested = [f"{compare_paired(own, sample[0]).p:.1g}" for own in sample[1:]]
+    columns = {style.KIND_WORDS.get(kind, kind): (100 * right.sel(feature_kind=kind).mean(IMAGE), 1)
+               for kind in right.feature_kind.values}
+    found = style.table("setting", columns | {"active": (record.active, 0)}, index=names)
+    return found.assign(**{"p, sample": ["", *tested]})
 
 
 def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:

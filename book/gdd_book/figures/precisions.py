@@ -28,7 +28,7 @@ PANELS = (
 #: noise precisions of the lines
 LINES = ((44.0, "purple"), (1000.0, "blue"), (10000.0, "green"))
 #: the same for Caltech's, from the lowest, and words for what is read of a code there
-CALTECH_COLOURS = ("orange", "purple", "blue", "green", "black")
+CALTECH_COLOURS = ("orange", "purple", "blue", "green", "red", "black")
 READING_WORDS = dict(zip(READINGS, ("ML sample", "mean of the chain", "magnitudes of the ML sample"), strict=True))
 
 
@@ -192,3 +192,11 @@ def readings_table(record: xr.Dataset) -> pd.DataFrame:
     for name in record.baseline.values:
         rows["none", name] = {"at those chosen": accuracy(record.baseline_right.sel(baseline=name))}
     return pd.DataFrame.from_dict(rows, orient="index").fillna("").rename_axis(["atoms", "feature"])
+
+
+def signs_table(record: xr.Dataset) -> pd.DataFrame:
+    """Signs of codes in `code-signs`: how many are negative, how often two codes agree, accuracy with and without."""
+    columns = {"noise s.d.": (record.noise**-0.5, 2), "negative, %": (100 * record.negative, 0)}
+    columns |= {f"equal signs, %: {pair}": (100 * record.agreement.sel(pair=pair), 0) for pair in record.pair.values}
+    columns |= {f"right, % {reading}": (record.right.sel(reading=reading), 1) for reading in record.reading.values}
+    return style.table(("images", "setting"), columns, ["images", "precisions"])
