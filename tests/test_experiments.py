@@ -2,6 +2,7 @@
 
 import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,19 @@ from gdd_book.experiments.studies.class_wise import class_energies, class_model
 from gdd_book.experiments.studies.mnist_readings import Atoms, cooled
 from gdd_book.progress import Run
 from gdd_book.training import HEALTHY_DIGITS, normalised
+
+#: of the tests, in which the others are named
+TESTS = [path.read_text() for path in Path(__file__).parent.glob("test_*.py")]
+UNTRIED = [name for name in experiments.names() if not any(f'"{name}"' in text for text in TESTS)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNTRIED)
+def test_every_other_experiment_runs_in_chains_of_few_sweeps(name):
+    few = {key: 1 + key.endswith("burn_in") for key in experiments.defaults(name, "demo")
+           if key.endswith(("burn_in", "collect"))}
+    for variable, values in experiments.run(name, few).dataset.items():
+        assert values.dtype.kind != "f" or np.isfinite(values).any(), variable
 
 
 # ---- Experiments on digits at their smallest: dictionaries, atoms that are dropped, the learning curve, the judge.
