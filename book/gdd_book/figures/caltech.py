@@ -31,18 +31,16 @@ LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
 TABLE_ONLY = ("DN", "CDBN")
 
 
-def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
-    """Record on real images of this scale and stage with the most training images times sweeps of it, or None.
-
-    One under the paper's prior of the dictionaries goes before all that are not.
-    """
+def largest(name: str, scale: str, stage: str = STAGES[0], learned_planes: bool = False) -> xr.Dataset | None:
+    """Record on real images, of this scale, stage and prior, with the most training images times sweeps, or None."""
     prefix = "refine_" if stage == STAGES[1] else ""
 
-    def size(record: xr.Dataset) -> tuple[bool, int]:
+    def size(record: xr.Dataset) -> int:
         p = settings(record)
-        return p["learned_planes"], p["n_train"] * (p[prefix + "burn_in"] + p[prefix + "collect"])
+        return p["n_train"] * (p[prefix + "burn_in"] + p[prefix + "collect"])
 
-    known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in CALTECH]
+    known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in CALTECH
+             and settings(r)["learned_planes"] == learned_planes]
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
