@@ -5,11 +5,13 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import IMAGES, LABEL
+from gdd.base.checks import GddError
 from gdd_book import experiments, training
 from gdd_book.data import datasets
 from gdd_book.experiments import caltech
 from gdd_book.experiments.common import encode, error_of
 from gdd_book.experiments.studies import caltech_precisions, labels
+from gdd_book.experiments.studies import precisions as studied
 from gdd_book.experiments.studies.precisions import STRIDE, learned_atoms, precisions
 from gdd_book.experiments.studies.signs import describe_signs
 
@@ -85,6 +87,12 @@ def test_more_digits_are_judged_on_digits_that_no_model_learned_from(monkeypatch
     assert dict(found.error.sizes) == {"learned_from": 2, "stage": 2, "size": 1, "trial": 1, "feature_kind": 1}
     largest = datasets.load("digits", "train", n=30, seed=0).number
     assert len(seen) == 2 and seen[0].identical(seen[1]) and not np.isin(seen[0].number, largest).any()
+
+
+def test_atoms_that_lack_are_named_before_any_chain(monkeypatch):
+    monkeypatch.setattr(studied, "_surface", None)
+    with pytest.raises(GddError, match="mnist-1000-refined--seed-1.*gdd run mnist-generated --scale paper -p seed 1"):
+        experiments.run("mnist-precisions", {"seeds": (0, 1), "atoms": ("refined at 2",)})
 
 
 def test_the_oracle_has_the_test_error_of_every_pair():

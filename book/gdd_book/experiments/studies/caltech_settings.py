@@ -34,10 +34,10 @@ def caltech_settings(p: dict, run: Run) -> Outcome:
     """
     caltech.check_enough(p)
     usual = {"width": WIDTH} | {name: p[name] for name in NUMBERS[1:]}
-    changes = [(number, value) for number, values in zip(NUMBERS, (p["widths"], p["noises"], p["weights"]), strict=True)
-               for value in values]
+    tried = zip(NUMBERS, ("widths", "noises", "weights"), strict=True)
+    changes = [("", 0.0), *((number, value) for number, values in tried for value in p[values])]
     right, active = [], []
-    for number, value in (("", 0.0), *changes):
+    for number, value in changes:
         own = usual | ({number: value} if number else {})
         learned = caltech.learn(p | {"refined": False, **own}, run, own["width"])
         codes = caltech.encode_all(learned, training.STAGES[0], run)
@@ -46,7 +46,7 @@ def caltech_settings(p: dict, run: Run) -> Outcome:
         truth = learned.test[LABEL].values
         right.append([learned.predict([code[kind] for code in codes]) == truth for kind in FEATURES])
         active.append((codes[1][KINDS[0]] != 0).sum(axis=1).mean())
-    numbers, values = zip(("", 0.0), *changes, strict=True)
+    numbers, values = zip(*changes, strict=True)
     return learned.outcome(xr.Dataset(
         {"right": (("setting", "feature_kind", IMAGE), right), "active": ("setting", active), LABEL: (IMAGE, truth),
          "number": ("setting", list(numbers)), "value": ("setting", np.array(values, float))},

@@ -17,8 +17,6 @@ from gdd_book.experiments.studies.caltech_precisions import MODEL, READINGS, SET
 from gdd_book.experiments.studies.precisions import AT_TEST, ATOMS, SECOND_CHAIN, STRIDE, learned_atoms, precisions
 from gdd_book.progress import Run
 
-#: more test images than any class has
-ALL = 1000
 #: two codes that are compared
 PAIRS = ("one image, two chains", "two images of a class", "images of two classes")
 
@@ -43,7 +41,7 @@ def code_signs(p: dict, run: Run) -> Outcome:
     atoms = learned_atoms(ATOMS[2], p["seed"]).astype(np.float32)
     pairs = precisions_of(models.load("mnist-1000-refined").chain_), precisions(atoms, *AT_TEST.values())
     found = {"digits": _at_each(pairs, digits, atoms, STRIDE, FIVE_FOLD, p)}
-    own = p | {"model": MODEL, "n_test": ALL}
+    own = p | {"model": MODEL}
     pictures = [training.normalised(part) for part in caltech.train_and_test(own)]
     atoms, trained = class_atoms(training.STAGES[1], own, pictures[0])
     stride = training.MODELS[MODEL].stride
